@@ -12,9 +12,9 @@ when it is called.
 
 Read first: `kernel.py`, whose class `Kernel` is the record that describes a kernel, then `tile/tile_plan.py`,
 the shortest planner. Every kernel has a folder that contains its record. `tile` has three kernels that share
-their CUDA sources; `two_of_four`, `small_n` and `balanced` have one each; `libraries` has those of cuBLAS,
-cuSPARSE and cuSPARSELt. `device` contains the code that all operators share. To add a kernel, add a folder
-and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
+their CUDA sources; `two_of_four`, `small_n` and `balanced` have one each; `libraries` contains the records of
+cuBLAS, cuSPARSE and cuSPARSELt. `device` contains the code that all operators share. To add a kernel, add a
+folder and a line in `table.py`, see `docs/howto/add_a_kernel.md`.
 """
 
 from prunecast.kernels.balanced.kernel import plan_balanced

@@ -21,7 +21,7 @@ class Operator(Protocol):
     plan: KernelPlan
     clock: Any
     """Device array of four uint64 that every launch overwrites: SM cycles and nanoseconds at its start, then
-    the same at its end, read on one SM."""
+    SM cycles and nanoseconds at its end, all read on one SM."""
 
     def __call__(self, b: Any, out: Any = None) -> Any:
         """Return C (M, N) for B (K, N), both row-major: CuPy arrays, or torch tensors, which are used without

@@ -123,15 +123,15 @@ class Kernel:
     meaning : one-line description for help texts and pages
     takes : type of map that the planner accepts; None for the dense product, which accepts (m, k)
     natural_pattern : pattern string that the kernel is designed for, used if no pattern is given
-    keeps : kinds of patterns that it runs, as in `Pattern.keeps`
-    families : names of further pattern families, or complete pattern strings, that it runs
-    not_families : pattern families that it does not run although `keeps` contains their kind
-    most_tokens : maximum number of tokens for which it is predicted if the kernels are `all`; None for no
-        limit
+    keeps : kinds of patterns that the kernel runs, as in `Pattern.keeps`
+    families : names of further pattern families, or complete pattern strings, that the kernel runs
+    not_families : pattern families that the kernel does not run although `keeps` contains their kind
+    most_tokens : maximum number of tokens for which the kernel is predicted if the user requests `all`
+        kernels; None for no limit
     opt_in : predicted only if the user names the kernel, or a pattern of its `families`
     groups : one launch can run the tiles of all experts of a layer; the planner then has the keyword `loads`
         (tokens of each expert)
-    splits : heavy tiles are split along K and the slices are distributed over the SMs
+    splits : True if heavy tiles are split along K and the slices are distributed over the SMs
     plan : planner with the arguments `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, followed by one of
         `configs` if the kernel has configs. The keyword `tiles` is the tile map if the elements of the map
         are inside tiles
@@ -142,7 +142,7 @@ class Kernel:
     other_plans : `(plan, config, gpu)` -> alternative plans of the same product in the config, split
         differently along K; the fastest by the closed-form model is used. None if the planner decides
     compilers : tensor instruction of a plan -> operator class; empty if the project has no CUDA kernel for it
-    sources : its CUDA sources; None for libraries, and for a sequence of kernels
+    sources : CUDA sources of the kernel; None for libraries, and for a sequence of kernels
     library : run by the GPU vendor's library, predicted and measured but not compiled
     in_torch : available for models in torch: by cuBLAS, or by a kernel of `prunecast.torch.sparsify`
     fuses_in_torch : in torch, a gated unit or a residual add after a product is fused into its epilogue
@@ -189,7 +189,9 @@ class Kernel:
 
     @property
     def runs_any_mask(self) -> bool:
-        """True if the kernel accepts the elements of any mask, even of a tile map, though possibly slowly."""
+        """True if the kernel runs any mask, given as an `ElementMap`. Tile maps are converted to their kept
+        elements. Some masks may be slow.
+        """
         return self.takes is ElementMap and "tiles" in self.keeps
 
     def why_predicted_only(self, plan: KernelPlan, gpu: GpuSpec) -> str | None:
@@ -206,19 +208,21 @@ class Kernel:
         return None
 
     def costs_on(self, gpu: GpuSpec) -> Costs | None:
-        """Return the kernel's costs on the GPU's architecture; None if it has none."""
+        """Return the kernel's costs on the GPU's architecture; None if the kernel has no cost files (`costs`
+        is empty).
+        """
         return load_costs(self.costs, gpu.compute_capability) if self.costs else None
 
     def guessed_costs(self, gpu: GpuSpec) -> float:
-        """Return the fraction (0 to 1) of the kernel's costs on the GPU that are guesses; 0 if it has no
-        costs. Costs carried over from another architecture count as guesses.
+        """Return the fraction (0 to 1) of the kernel's costs on the GPU that are guesses; 0 if the kernel has
+        no costs. Costs carried over from another architecture count as guesses.
         """
         costs = self.costs_on(gpu)
         return costs.guessed_share if costs else 0.0
 
     def runs(self, pattern: str, keeps: Kept) -> bool:
-        """Return True if the kernel runs a canonical pattern string whose pattern has this value of
-        `Pattern.keeps`.
+        """Return True if the kernel runs the pattern with the canonical string `pattern`, whose attribute
+        `Pattern.keeps` is `keeps`.
         """
         family = pattern.split(":")[0]
         named = pattern in self.families or family in self.families

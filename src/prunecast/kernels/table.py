@@ -45,8 +45,8 @@ def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
 
 
 def zero_row_count(plan: KernelPlan) -> int:
-    """Return the number of rows of C in no tile that a second launch must write, because the kernel does
-    not.
+    """Return the number of rows of C that are in no tile and that a second launch must write; 0 if the kernel
+    writes all rows.
     """
     if KERNELS[plan.kernel].writes_all_rows:
         return 0

@@ -1,7 +1,8 @@
 """Assign work items to blocks: split-K, and per-block lists that balance the load.
 
-In a block's list and in the common list, the non-owner slices of split tiles precede all owners. An owner
-waits for the partial sums of its group, so this order avoids deadlock.
+The owner of a split tile is the k-slice that adds the partial sums of the tile's other slices and writes C.
+In every list of items, per block or common to all blocks, all non-owner slices precede all owners. Owners
+wait for partial sums, so this order avoids deadlock.
 """
 
 from typing import NamedTuple
@@ -121,7 +122,9 @@ class ItemCost(NamedTuple):
     SMs."""
 
     def shared_by(self, items: int, blocks: int) -> "ItemCost":
-        """Return the costs for `items` items on `blocks` slots; k-steps are faster if slots are empty."""
+        """Return the costs if `items` items run on `blocks` block slots; k-steps are faster if slots are
+        empty.
+        """
         there = min(max(items / blocks, 1.0 / self.slots), 1.0)
         return self._replace(step=self.step * there)
 
@@ -144,8 +147,8 @@ def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
 
     No slice is shorter than 8 k-steps. Nothing is split if the most loaded block is within 5 k-steps of the
     mean. The candidates split the items that exceed a share of the mean load, split the last wave of the
-    longest-first order into equal slices, or do both. The most loaded block of a longest-first assignment
-    decides. A candidate with more slices must be faster by more than one k-step.
+    longest-first order into equal slices, or do both. The makespan is that of a longest-first assignment. A
+    candidate with more slices is chosen only if it is faster by more than one k-step.
     """
     steps = -(-items.k_stop // block_k)
     most = np.maximum(steps // FEWEST_STEPS_PER_PART, 1)
@@ -229,7 +232,9 @@ def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[
 
 
 def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: ItemCost) -> _Split:
-    """Return the makespan: the end of the most loaded block, or of an owner that waits for partial sums."""
+    """Return `slices` with their makespan: the end of the most loaded block, or of an owner that waits for
+    partial sums, whichever is later.
+    """
     parts = split_items(items, slices, block_k)
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
     start = cost.start if 2 * parts.tile.size > blocks else 0.0

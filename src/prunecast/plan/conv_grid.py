@@ -25,8 +25,8 @@ from prunecast.patterns.tile_map import IntArray
 from prunecast.plan.conv_shape import ConvShape
 
 IMAGES_TOGETHER = 8
-"""Number of images whose fp16 values of one pixel fill a 16-byte copy. The tile kernels need a multiple of it
-as the batch."""
+"""Number of images whose fp16 values of one pixel fill a 16-byte copy. The tile kernels need a batch that is
+a multiple of this number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class ConvGrid:
     conv : the convolution; its filters have an odd size, and the padding is half of it, rounded down
     border : number of zero pixels after each line of the input, and of zero lines between its planes; at
         least the padding, more if a layer that reads the output needs it
-    border_out : the same for the output; None for `border`. It may differ from `border` only if the stride
-        is above 1
+    border_out : number of zero pixels and zero lines in the output; None for the same number as `border`. It
+        may differ from `border` only if the stride is above 1
     second : number of channels of a second input, which has the size of the output. Each channel is one more
         row of B. If the corresponding columns of A are an identity, the second input is added to the output
         (a residual)
@@ -102,7 +102,9 @@ class ConvGrid:
         return self.conv.k + self.second
 
     def channel_of(self, columns: IntArray) -> IntArray:
-        """Return the channel that each column of A reads; those of the second input follow the others."""
+        """Return the channel that each column of A reads; channels of the second input are numbered after
+        those of the first.
+        """
         own = self.conv.channel_of(columns)
         return np.where(columns < self.conv.k, own, columns - self.conv.k + self.conv.channels)
 

@@ -83,7 +83,7 @@ def expert_items(tiles: TileMap, loads: Sequence[int], block_n: int) -> ExpertIt
 
 
 def most_ranges(places: int, experts: int, block_n: int) -> int:
-    """Return the maximum number of token ranges, however the tokens are divided among experts.
+    """Return the maximum number of token ranges over all distributions of the tokens to experts.
 
     Parameters
     ----------

@@ -27,11 +27,14 @@ DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "tf32": 4, "fp8": 1, "int8": 1}
 """Bytes of one element of A and B. Sums are fp32, or int32 for int8. CUDA cores multiply `fp32`. `tf32` is
 stored as fp32 and rounded to TF32 by the tensor cores."""
 OUTPUT_BYTES = {**DTYPE_BYTES, "fp8": 2, "int8": 4}
-"""Bytes of one element of C: bf16 for fp8 inputs, int32 sums for int8 inputs."""
+"""Bytes of one element of C: bf16 for fp8 inputs, int32 sums for int8 inputs, the format of A and B
+otherwise."""
 
 
 class PlanDoesNotFit(BadInput):
-    """No block of the plan fits on an SM of the GPU, or the work list violates the contract of `WorkList`."""
+    """Error: no block of the plan fits on an SM of the GPU, or the work list violates the contract of
+    `WorkList`.
+    """
 
 
 class Schedule(IntEnum):
@@ -155,12 +158,14 @@ class KernelPlan(OfTiles):
 
     @property
     def c_rows(self) -> int:
-        """Number of rows of C, equal to the rows of one expert."""
+        """Number of rows of C, M / `experts`: all experts write the same rows."""
         return self.m // self.experts
 
     @property
     def tokens_of_tile(self) -> npt.NDArray[np.float64]:
-        """Number of tokens that each tile multiplies, (tiles,): those of its expert, padding included."""
+        """Number of tokens that each tile multiplies, (tiles,): in a grouped launch the tokens of the tile's
+        expert, padding included.
+        """
         if self.experts == 1:
             return np.full(self.tiles.tile_count, float(self.n))
         work = self.work
@@ -227,8 +232,8 @@ class KernelPlan(OfTiles):
     def timing_key(self) -> str:
         """Return a digest of everything that the time depends on.
 
-        It is `fingerprint`, except for 2:4 weights on sparse tensor cores: their time does not depend on
-        which two of four weights are kept, so that plans that differ only in these share a key.
+        It equals `fingerprint`, except for 2:4 weights on sparse tensor cores. Their time does not depend on
+        which two of four weights are kept, so plans that differ only in the kept positions have the same key.
         """
         if self.inner is None or not self.tensor.startswith("sparse"):
             return self.fingerprint()
@@ -236,7 +241,7 @@ class KernelPlan(OfTiles):
 
 
 def _digest(plan: KernelPlan, inner: bytes = b"") -> str:
-    """Return the digest of all fields; `inner`, unless empty, replaces the field of that name."""
+    """Return the digest of all fields. If `inner` is not empty, it replaces the plan's field `inner`."""
     digest = hashlib.sha256(inner)
     for column in fields(plan):
         # The short name of a config is enough, since other columns contain its numbers

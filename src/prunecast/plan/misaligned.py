@@ -27,7 +27,8 @@ ROW_BYTES = 16
 """Alignment in bytes that the kernels need for rows of B and C."""
 WIDEST_WORD_BYTES = 8
 FEW_TOKENS = 64
-"""Most tokens of a call that runs the kernel for few tokens. Kind: definition, `kernels/small_n`."""
+"""Maximum number of tokens of a call that runs the kernel for few tokens. Kind: definition,
+`kernels/small_n`."""
 VECTOR_TOKENS = 8
 """Tokens in `ROW_BYTES` of a two-byte format."""
 
@@ -45,7 +46,9 @@ def planned_tokens(tokens: int) -> int:
 
 
 def row_bytes_of(tokens: int, element_bytes: int) -> int:
-    """Return the row stride in bytes of the B or C that the kernel reads: the caller's or a padded copy's."""
+    """Return the row stride in bytes of B and C as the kernel accesses them: the caller's arrays, or padded
+    copies if the rows are not aligned.
+    """
     row_bytes = tokens * element_bytes
     return row_bytes if row_bytes % ROW_BYTES == 0 else copied_row_bytes(tokens, element_bytes)
 
@@ -114,9 +117,10 @@ class StoreCost(NamedTuple):
     """Cost of storing C, relative to its bytes in whole lines."""
 
     lines: float
-    """L2 cost: 1 if rows are aligned to sectors."""
+    """L2 cost per byte of C: 1 if rows are aligned to sectors."""
     fetched: float
-    """Bytes that L2 fetches from DRAM to complete partial sectors: 0 if rows are aligned to sectors."""
+    """Bytes that L2 fetches from DRAM to complete partial sectors, per byte of C: 0 if rows are aligned to
+    sectors."""
 
 
 def store_cost(programs: tuple[WarpProgram, ...]) -> StoreCost:

@@ -68,7 +68,8 @@ class Op(IntEnum):
     WAIT_MMA = 14
     """Wait until at most `amount` (0 or 1) of this warp's MMA instructions are unfinished."""
     SHARED = 15
-    """Read or write `amount` bytes of shared memory and wait for the result, unless it is `posted`."""
+    """Read or write `amount` bytes of shared memory. The warp waits for the result, unless the instruction is
+    `posted` (asynchronous)."""
     STORE_C = 16
     """Write `amount` bytes of C; the warp continues at once."""
     STORE_PARTIAL = 17

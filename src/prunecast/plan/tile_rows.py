@@ -120,7 +120,7 @@ def _more_than_two(row: int, kept: int, group: int) -> BadInput:
 
 
 def _checked_places(elements: ElementMap, tiles: TileMap) -> npt.NDArray[np.int64]:
-    """Return `_place_in_tile`; raise BadInput if an element is outside the tiles."""
+    """Return the result of `_place_in_tile`. Raise BadInput if an element is outside the tiles."""
     if (elements.m, elements.k) != (tiles.m, tiles.k):
         raise BadInput(f"2:4: elements are of {elements.m} x {elements.k}, tiles of {tiles.m} x {tiles.k}")
     row_of_element = np.repeat(np.arange(elements.m), elements.kept_per_row)

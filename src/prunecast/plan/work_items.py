@@ -41,12 +41,14 @@ def raster(tile_count: int, range_count: int, together: int) -> Raster:
 
 
 def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, ranges: int, gpu: GpuSpec) -> int:
-    """Return the number of token ranges per group: 4 if L2 evicts weights before their reuse, else 1.
+    """Return the number of token ranges that all tiles process before the next ranges (a group): 4 if L2
+    evicts weights before their reuse, else 1.
 
     Parameters
     ----------
     packed_bytes : bytes of the packed weights of all tiles
-    round_bytes : bytes that pass L2 between two uses of a tile's weights if ranges are processed one by one
+    round_bytes : bytes of B and C that pass through L2 between two uses of a tile's weights if ranges are
+        processed one by one
     block_m : rows of a block
     ranges : number of token ranges
 

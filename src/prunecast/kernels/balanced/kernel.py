@@ -257,7 +257,9 @@ def _without_set_up(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...
 
 
 def _posted(programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
-    """Return the programs with their first loads of weights marked as prefetches by the next launch."""
+    """Return the programs with the first loads of weights marked as prefetches that the blocks of the next
+    launch issue during this launch.
+    """
     (worker,) = programs
     first = tuple(takewhile(lambda i: i.op is Op.LOAD_A, worker.begin))
     begin = (*(load._replace(posted=True) for load in first), *worker.begin[len(first) :])

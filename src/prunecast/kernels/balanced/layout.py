@@ -33,15 +33,16 @@ REST_CLOCKS = 9.5
 """Cycles of the shared-memory port for four elements of the rest, one per quarter of the warp. Each lane
 reads 8 words of B, a value and half a position. Kind: choice, as `DENSE_CLOCKS`."""
 NARROW_WINDOW = 16
-"""Columns of a window up to which `choose_rest` counts dense columns in pairs, as they are multiplied, and
-the wait for the warp with the most of them. Without that, 70 % removed was up to 5 % slower than 60 % on GPUs
-on which no wider window fits. Kind: choice, wider windows even out more columns, and their layouts are in
-records."""
+"""Maximum columns of a window for which `choose_rest` counts dense columns in pairs, as they are multiplied,
+and adds the wait for the warp with the most dense columns. Without this rule, a matrix with 70 % of its
+weights removed was up to 5 % slower than one with 60 %, on GPUs on which no wider window fits. Kind: choice,
+numbers of dense columns vary less in wider windows, and recorded runs contain the layouts of wider
+windows."""
 LONE_CLOCKS = 5.0
-"""Cycles of a warp, over the warps of its block, for each dense column that it has beyond the mean. Kind:
-choice, `lone_column_cycles` of an H200 over 16 warps."""
+"""Cycles for each dense column that the most loaded warp of a block has beyond the mean, divided by the 16
+warps of the block, which wait for it. Kind: choice, `lone_column_cycles` of an H200 divided by 16."""
 _SAMPLE_GROUPS = 16
-"""Number of row groups that `choose_rest` samples. Kind: choice, more of them change nothing."""
+"""Number of row groups that `choose_rest` samples. Kind: choice, a larger sample gives the same result."""
 
 
 class _DenseColumns(NamedTuple):
@@ -49,8 +50,8 @@ class _DenseColumns(NamedTuple):
 
     mean: float
     most: float
-    """Largest count among the warps of a block, which wait for one another at barriers; averaged over their
-    steps."""
+    """Maximum over the warps of a block, averaged over blocks and steps. All warps wait for the slowest one
+    at the barrier of a step."""
 
 
 class _BusySplits(NamedTuple):
@@ -122,7 +123,7 @@ class VectorLayout(NamedTuple):
     places: int
     """Number of columns that belong to a lane, padding included."""
     chunks: int
-    """Number of chunks, groups of four elements, of a lane in every row, padding included."""
+    """Number of chunks (groups of four kept elements) that a lane holds of every row, padding included."""
 
     @property
     def index_bytes(self) -> int:
@@ -132,11 +133,11 @@ class VectorLayout(NamedTuple):
     def step_columns(self, k: int) -> int:
         """Return the number of columns of a k-step, a power of two from 16 to 128.
 
-        It is the largest with which `k` columns have at least as many k-steps as a lane has chunks, or 16 if
-        there is none.
+        It is the largest of these numbers with which `k` columns have at least as many k-steps as a lane has
+        chunks, or 16 if no number satisfies this.
 
-        A chunk is modelled as the weights of a step. If two chunks shared a step, the simulator would find
-        the second one in L2.
+        The model loads one chunk per k-step: if two chunks were in one k-step, the simulator would find the
+        second one in L2.
         """
         columns = 128
         while columns > 16 and -(-k // columns) < self.chunks:
@@ -157,15 +158,17 @@ def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLay
 
 
 def _fullest(warps: int) -> int:
-    """Return the number of warps of the fullest sub-partition, times the number of sub-partitions."""
+    """Return the number of warps on the most loaded sub-partition if `warps` are distributed evenly, times
+    the number of sub-partitions.
+    """
     return -(-warps // SUB_PARTITIONS) * SUB_PARTITIONS
 
 
 def choose_rest(elements: ElementMap, window: int) -> int:
-    """Return how many elements per row and window are stored outside the dense columns.
+    """Return the number of elements per row and window that are stored outside the dense columns.
 
-    Of the candidates `RESTS`, it is the largest whose shared-memory cycles on a sample of rows are within 2 %
-    of the minimum, because a larger rest packs A more densely.
+    The result is the largest of the candidates `RESTS` whose shared-memory cycles on a sample of rows are
+    within 2 % of the minimum. A larger number is preferred because it packs A more densely.
     """
     sample = _sampled(elements)
     clocks = {rest: _clocks(balanced_layout(sample, window, rest)) for rest in RESTS}
@@ -173,8 +176,8 @@ def choose_rest(elements: ElementMap, window: int) -> int:
 
 
 def _clocks(layout: BalancedLayout) -> float:
-    """Return the cycles of shared-memory reads for the mean window of a group of 16 rows and 64 tokens; in
-    narrow windows with the wait for the fullest warp.
+    """Return the cycles of shared-memory reads for the mean window of a group of 16 rows and 64 tokens.
+    Windows of up to `NARROW_WINDOW` columns include the wait for the warp with the most dense columns.
     """
     rest = 4 * layout.rest * REST_CLOCKS
     if layout.window > NARROW_WINDOW:
@@ -199,7 +202,7 @@ def vector_layout(elements: ElementMap) -> VectorLayout:
     """Return the layout for one token with the segment length, from 256 down to 8 columns, that needs the
     fewest chunks.
 
-    Of equal ones, the longest segment is used.
+    If several segment lengths need equally few chunks, the longest one is used.
     """
     found = [_vector_layout(elements, segment) for segment in (256, 128, 64, 32, 16, 8)]
     return min(found, key=lambda layout: layout.chunks)

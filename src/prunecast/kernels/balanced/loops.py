@@ -29,8 +29,8 @@ def write_records(
     """Fill the records of all groups and windows; the record of (group, window) begins at 16-byte word
     start[group, window].
 
-    All three arrays must contain only padding before. `words` (n, 4) uint32 receives the positions of values;
-    `rows` and `columns` (n, 4) receive the row and column in A of each value.
+    All three arrays must contain only padding before the call. `words` (n, 4) uint32 receives the positions
+    of values; `rows` and `columns` (n, 4) receive the row and column in A of each value.
     """
     masks = np.zeros(window_count * window, np.uint16)
     chosen = np.zeros(window, np.bool_)
@@ -96,11 +96,11 @@ def _gather(row_start, column_index, m, group, masks):
 
 @inner()
 def _choose(masks, rest, chosen, left):
-    """Make columns of a window dense until no row has more than `rest` elements in the others; return their
-    number.
+    """Make columns of a window dense until no row has more than `rest` elements in the other columns. Return
+    the number of dense columns.
 
-    Each time, the column is chosen that is kept by most of the rows that still have too many elements. Ties
-    go to the column that most rows keep, then to the first.
+    Each step chooses the column that is kept by most of the rows with more than `rest` elements in the other
+    columns. A tie goes to the column that most of all rows keep, then to the first column.
     """
     chosen[:] = False
     left[:] = 0

@@ -164,9 +164,9 @@ STEP_ISSUE = 140
 """Issue cycles of a warp at the start of a step and for its record: 100 instructions, 70 of which use the
 integer unit, which accepts one every two cycles. Kind: as-compiled, sm_90."""
 STORES_OF_SUMS, SUM_PASSES = 8, 4
-"""Stores of 16 bytes per lane with which a warp writes its sums to shared memory, and port passes of each.
-Every warp executes the stores of all splits; those that it skips occupy the port for one pass. Kind: CUDA
-source, `matrix.cu`."""
+"""Number of stores (16 bytes per lane) with which a warp writes its sums to shared memory, and passes of the
+shared-memory port per store. Every warp issues the stores of all splits; the stores that it skips still
+occupy the port for one pass each. Kind: CUDA source, `matrix.cu`."""
 ADD_ISSUE, STORE_ISSUE = 41, 112
 """Instructions of a warp to add the sums of one more split; instructions to round and store its sums. Kind:
 as-compiled, sm_90."""

@@ -90,8 +90,8 @@ SET_UP = _Chained(80, "set_up_wait")
 which are integer instructions, of which a sub-partition accepts one every two cycles. Kind: as-compiled,
 sm_90."""
 ROUND = _Chained(0, "round_wait")
-"""Start of a round of pieces, with two dependent loads of constants for the strides of B. Kind: as-compiled,
-sm_90."""
+"""Start of a round of up to `ROUND_LOADS` pieces of B: two dependent loads of constants for the strides of B.
+Kind: as-compiled, sm_90."""
 CHUNK = _Chained(34, "chunk_wait")
 """Multiplication of one chunk of a row of weights by B: 34 issue slots and a dependency latency.
 Kind: as-compiled, sm_90."""
@@ -99,8 +99,8 @@ ASK = _Chained(17, "ask_wait")
 """Load of the next chunk of a row of weights: 17 issue slots and a dependency latency. Kind: as-compiled,
 sm_90."""
 ASK_MOVED = _Chained(17, "moved_ask_wait")
-"""`ASK` at the start of a round, which first reads the position of the chunk from constants. Kind:
-as-compiled, sm_90."""
+"""Like `ASK`, for the load at the start of a round of chunks (see `_chunks`): the warp first reads the
+position of the chunk from constant memory. Kind: as-compiled, sm_90."""
 
 
 def vector_programs(
@@ -151,8 +151,9 @@ def vector_programs(
 
 
 def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int) -> Code:
-    """Return the instructions that distribute B over the banks. A warp loads `ROUND_LOADS` pieces and waits
-    for them; pieces left over are loaded one by one before.
+    """Return the instructions that distribute B over the banks. A warp loads `ROUND_LOADS` pieces at a time
+    and waits for them. If the number of pieces is no multiple of `ROUND_LOADS`, the remainder is loaded
+    first, one piece at a time.
 
     If a matrix has fewer columns than the lanes can hold, some lanes read nothing. All blocks read the same
     lines at once, and L2 delivers one sector of a line per cycle.
@@ -187,12 +188,12 @@ def _lines(segment: int, element: int) -> int:
 
 
 def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int, steps: int) -> Code:
-    """Return the loads and products of all chunks, in rounds of `ahead` chunks.
+    """Return the loads and products of all chunks of weights, in rounds of `ahead` prefetched chunks.
 
-    A round begins when all its chunks have arrived. The chunk `ahead` positions later is requested when a
-    chunk has been used. For the first `moved` chunks of a round, it is requested just before the chunk is
-    used, and waited for just after. Each chunk is modelled as the weights of its own step, because none of
-    them are in L2.
+    A round begins when all its chunks have arrived. After the warp has multiplied chunk i, it requests chunk
+    i + `ahead`. For the first `moved` chunks of a round, it requests chunk i + `ahead` just before it
+    multiplies chunk i, and waits for the data just after. Each chunk is modelled as the weights of a separate
+    k-step, because no chunk is in L2 before its load.
     """
     multiply = (Instruction(Op.SHARED, READ_BYTES * 4 * rows, 0), _issue(CHUNK, rows))
     code: list[Instruction] = []
@@ -220,8 +221,12 @@ def _issue(chained: _Chained, rows: int = 1) -> Instruction:
 
 
 def _chunks_moved(rows: int, index_bytes: int, dtype: str) -> int:
-    """Return the number of chunks of a round that the compiled code loads into other registers and moves (as
-    compiled for sm_90).
+    """Return the number of chunks of each round that are prefetched into temporary registers, as compiled for
+    sm_90.
+
+    A chunk is four elements per lane of a row of weights; a round is the chunks in flight at once
+    (`_chunks`). The compiled code requests such a chunk while its final registers still hold the chunk that
+    is multiplied next, and moves the data after that multiplication.
     """
     if rows == 1:
         return 1 if index_bytes == 1 else 3 * int(dtype == "fp32")

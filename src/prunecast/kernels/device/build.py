@@ -21,13 +21,13 @@ NVRTC_VERSION = "13.0"
 """CUDA toolkit of the cubins, which is part of the cache key; drivers from 580 on load them."""
 
 _HARMLESS = "C7519"
-"""Warning of ptxas that it inserts a wgmma fence: it costs no time."""
+"""Warning of ptxas about an inserted wgmma fence, which costs no time."""
 
 
 MOST_SPILL_BYTES = 64
-"""Spills that are accepted. Releases of NVRTC that have one version number allocate registers differently: a
-form that the compile tests build without spills had 24 bytes on an H200. Kind: choice, some registers a
-thread."""
+"""Maximum bytes of register spills per thread that are accepted. Releases of NVRTC with the same version
+number allocate registers differently: a kernel variant that the compile tests build without spills had 24
+bytes on an H200. Kind: choice, a few registers per thread."""
 
 
 class KernelBuildError(RuntimeError):

@@ -28,7 +28,7 @@ class CompileOptions(TypedDict, total=False):
     """One of `ACTIVATIONS`, applied after the bias."""
     bias: bool
     output: str
-    """Format of C if it is not that of the plan: `fp16` or `bf16`, for fp8 operands."""
+    """Format of C for fp8 operands, `fp16` or `bf16`; all other plans write C in the plan's format."""
     changes: Mapping[str, int] | None
     """Preprocessor names that override those of the plan, for experiments and debugging."""
 
@@ -44,7 +44,7 @@ class CompileInputs(NamedTuple):
     registers: int | None = None
     """Registers per thread according to the plan; None if only the launch bound limits them."""
     fewer: bool = False
-    """True if the kernel may use fewer registers."""
+    """True if the kernel may use fewer registers than `registers`."""
     includes: tuple[Path, ...] = ()
     """Folders of headers in addition to the source's own folder and that of the device."""
     any_arch: bool = False

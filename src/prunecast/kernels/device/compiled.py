@@ -13,7 +13,8 @@ from prunecast.kernels.device.tile_stages import Packed
 from prunecast.plan.kernel_plan import KernelPlan
 
 _ASKING = Lock()
-"""CuPy answers "no GPU" to every thread that asks while another one asks for the first time."""
+"""Lock for the query for GPUs: during the first query of a process, CuPy reports to other threads that there
+is no GPU."""
 
 
 class CompiledPlan:

@@ -17,7 +17,8 @@ CHUNK = 8
 """Number of tokens per chunk: zeros and starts of rows of B are aligned to chunks. Kind: CUDA source,
 `border.cuh`."""
 SECOND_SOURCE = 1 << 30
-"""Bit of a row of B that is one of the second input. Kind: CUDA source, `border.cuh`."""
+"""Bit that is set in the row index of B if the row is read from the second input. Kind: CUDA source,
+`border.cuh`."""
 PLANE_FIELDS = [("strides", "i4", (4,)), ("gaps", "i4", (4,)), ("second", "i8")]
 """Fields of a launch argument that only convolutions read. Kind: CUDA source, `tile_args.cuh`."""
 

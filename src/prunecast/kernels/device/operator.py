@@ -71,17 +71,20 @@ class Operator:
     name: ClassVar[str]
     """Name of the kernel in error messages."""
     compile_inputs: ClassVar[Callable[..., CompileInputs]]
-    """`(plan, **CompileOptions)` -> what to compile; raises BadInput for plans of other kernels."""
+    """`(plan, **CompileOptions)` -> inputs of the compiler; raises BadInput for plans of other kernels."""
     slab: ClassVar[Callable[..., Slab]]
     """Plan -> order in which a k-step of packed weights holds the elements of its tile of A."""
     records: ClassVar[Callable[..., Packed]]
-    """Plan -> what a launch reads in addition to weights, bias and B."""
+    """Plan -> device arrays and launch argument, without weights, bias and B."""
     writes_tokens: ClassVar[bool] = False
-    """Whether a variant exists that writes C token-major, and gated units and residual sums."""
+    """True if the kernel has variants that write C token-major, and variants that compute gated units and
+    residual sums."""
     takes_one: ClassVar[bool] = False
-    """Whether B may have one token; otherwise its tokens are whole groups of 16 bytes."""
+    """True if B may have a single token; otherwise the tokens of a row of B must fill whole groups of 16
+    bytes."""
     heads: ClassVar[str] = ""
-    """Array of records whose first two numbers depend on the tile only, of kernels that run experts."""
+    """Name of the array of item records whose first two numbers depend only on the tile; empty for kernels
+    that do not run experts."""
     maps: ClassVar[int] = 0
     """Number of tensor maps among the arguments."""
 

@@ -23,12 +23,14 @@ class Slab(NamedTuple):
     """Memory layout of a slab, the packed weights of one stage: its shape, and the order of its elements."""
 
     order: npt.NDArray[np.int64]
-    """Place -> index in the weights (block_m, step) of a stage; for 2:4 in the kept ones, half as wide."""
+    """(elements,) index into the flattened weights (block_m, step) of a stage, for each place of the slab.
+    With 2:4 it is an index into the kept weights (block_m, step / 2)."""
     shape: tuple[int, ...]
     """Shape of a slab in elements."""
     codes: npt.NDArray[np.int64] | None = None
-    """2:4: (elements, 4), for each 16-bit element of the metadata the groups of four weights, of (block_m,
-    step / 4), whose positions it holds, lowest bits first. The metadata follows the weights, then zeros."""
+    """(metadata elements, 4) with 2:4 weights, otherwise None. A 16-bit element of the metadata holds the
+    positions of the kept weights of four groups, each of four weights; `codes` contains the indices of these
+    groups in (block_m, step / 4), lowest bits first. A slab is the weights, then the metadata, then zeros."""
 
 
 def _positions(kept: int) -> tuple[int, int, int, int]:
@@ -60,11 +62,11 @@ class PackingMap(NamedTuple):
     """
 
     rows: Any
-    """(stages, block_m, 1): row of A, M for none."""
+    """(stages, block_m, 1): row of A; M for padding (the row of zeros that `gather` expects)."""
     columns: Any
-    """(stages, 1, step): column of A, K for none."""
+    """(stages, 1, step): column of A; K for padding."""
     order: Any
-    """As in `Slab`."""
+    """`Slab.order`."""
     shape: tuple[int, ...]
     codes: Any
     two_of_four: Any
@@ -82,7 +84,7 @@ class PackingMap(NamedTuple):
 
         Parameters
         ----------
-        rows, columns : (stages, *shape) row and column of A at each place; M and K for none
+        rows, columns : (stages, *shape) row and column of A at each place; M and K for padding
         """
         stages, *shape = rows.shape
         order = np.arange(prod(shape))

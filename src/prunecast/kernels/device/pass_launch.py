@@ -1,4 +1,5 @@
-"""`PassLaunch`: launch of a kernel beside the products, such as a transpose, on device addresses.
+"""`PassLaunch`: launch, on device addresses, of a kernel that computes no matrix product, such as a
+transpose.
 
 Products of plans are launched by `operator.py`. All other kernels of the package read one argument record.
 """
@@ -30,7 +31,7 @@ class PassLaunch(NamedTuple):
     defines: tuple[tuple[str, int], ...] = ()
     """Preprocessor macros with which the source is compiled."""
     any_arch: bool = False
-    """Whether the code is the same for `sm_90` and `sm_90a`."""
+    """True if the code is the same for `sm_90` and `sm_90a`."""
 
     def build(self, arch: str) -> CompiledKernel:
         """Compile the kernel for an architecture such as `sm_90`."""

@@ -56,11 +56,11 @@ class TileStages(NamedTuple):
     """
 
     columns: IntArray
-    """(stages, step): columns of A, -1 for none."""
+    """(stages, step): columns of A; -1 for padding."""
     rows: IntArray
-    """(tiles, block_m): rows of A and C, -1 for none."""
+    """(tiles, block_m): rows of A and C; -1 for padding."""
     stage_start: IntArray
-    """(tiles + 1,)."""
+    """(tiles + 1,): first stage of each tile, then the number of stages without the null stage."""
 
     @property
     def null_stage(self) -> int:
@@ -69,7 +69,7 @@ class TileStages(NamedTuple):
 
     @property
     def stage_rows(self) -> IntArray:
-        """Rows of A in each stage, (stages, block_m) int32; -1 for none, and in the null stage."""
+        """Rows of A in each stage, (stages, block_m) int32; -1 for padding and in the null stage."""
         of_tiles = np.repeat(self.rows, np.diff(self.stage_start), axis=0)
         none = np.full((len(self.columns) - len(of_tiles), self.rows.shape[1]), -1, np.int32)
         return np.concatenate((of_tiles, none))
@@ -114,7 +114,7 @@ def tile_stages(tiles: TileMap, block_m: int, step: int, *, has_null: bool = Tru
 
 
 def row_lists(tiles: TileMap, stages: TileStages) -> IntArray:
-    """Return the rows of the tiles, then those in no tile, (lists, block_m) int32, each padded with -1."""
+    """Return the rows of each tile, then the rows in no tile, as (lists, block_m) int32 padded with -1."""
     block_m, alone = stages.rows.shape[1], uncovered_rows(tiles)
     lists = np.full((-(-alone.size // block_m), block_m), -1, np.int32)
     lists.reshape(-1)[: alone.size] = alone

@@ -55,17 +55,17 @@ class Rates(NamedTuple):
     """Fitted constants of one implementation (form) on a GPU architecture."""
 
     tensor_share: float
-    """Rate of tensor instructions over the GPU's."""
+    """Rate of tensor instructions, as a fraction of the GPU's full rate."""
     shared_share: float
-    """Rate of shared memory over the GPU's."""
+    """Rate of shared memory, as a fraction of `GpuSpec.shared_bytes_per_clk_per_sm`."""
     l2_share: float
-    """Rate of L2 over `GpuSpec.l2_bytes_per_s`."""
+    """Rate of L2, as a fraction of `GpuSpec.l2_bytes_per_s`."""
     dram_share: float
-    """Rate of DRAM over its peak."""
+    """Rate of DRAM, as a fraction of `GpuSpec.dram_peak_bytes_per_s`."""
     narrow_dram_share: float
-    """Further factor if a k-step has `SECTOR_PAIR_BYTES` of a row."""
+    """Further factor on the DRAM rate if a k-step has at most `SECTOR_PAIR_BYTES` of a row."""
     overlap: float
-    """Exponent p."""
+    """Exponent p of the module's formula; a larger p means more overlap."""
     start_cycles: float
     """Cycles of a launch in which no tile is multiplied: pipeline fill and the last epilogue."""
 
@@ -77,14 +77,14 @@ class TiledWork(NamedTuple):
     """Number of tiles of all products."""
     tile: Tile
     reads: Operands
-    """See `operand_reads`."""
+    """Number of times that each operand is read from shared memory, see `operand_reads`."""
     k: int
     dtype: str
     dram_bytes: float
     """Bytes that DRAM reads and writes."""
     is_persistent: bool
-    """One CTA on each SM computes its tiles in turn, in whole rounds. Otherwise the next free SM gets a
-    tile, so that SMs finish within one tile of each other."""
+    """True if one CTA on each SM computes its tiles one after another, in whole rounds. Otherwise the next
+    free SM gets a tile, so that SMs finish within one tile of each other."""
 
 
 class TiledTime(NamedTuple):
@@ -92,7 +92,7 @@ class TiledTime(NamedTuple):
 
     seconds: float
     bound: str
-    """`tensor`, `shared`, `l2` or `dram`, as of the closed form of plans."""
+    """`tensor`, `shared`, `l2` or `dram`, the names that the closed-form model of plans uses, too."""
 
 
 def tiled_time(work: TiledWork, rates: Rates, gpu: GpuSpec, *, state: str = "burst") -> TiledTime:

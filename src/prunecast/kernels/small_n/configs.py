@@ -112,7 +112,7 @@ class SmallConfig(NamedTuple):
         return 25 + fragments * (2 + self.tokens) + 2 * self.tokens + self.copy_instructions(n)
 
     def copy_instructions(self, n: int) -> int:
-        """Return how many of the `k16_instructions` copy a later k16; the others multiply."""
+        """Return the number of the `k16_instructions` that copy a later k16; the others multiply."""
         return 78 + self.copies_per_row(n) * (115 if self.by_words(n) else 12)
 
     def column_loads(self, n: int) -> ColumnLoads:
@@ -128,8 +128,8 @@ class SmallConfig(NamedTuple):
         return ColumnLoads(0 if self.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
 
     def row_slot_bytes(self, n: int) -> int:
-        """Return the bytes of shared memory for one row of B of each of the 32 lanes. A k16 needs four times
-        as many.
+        """Return the bytes of shared memory for one row of B of each of the 32 lanes. A k16 (16 rows of B)
+        needs four times as many bytes.
         """
         piece = 4 if self.by_words(n) else min(row_unit(n), 2 * self.tokens)
         return 32 * piece * self.copies_per_row(n)

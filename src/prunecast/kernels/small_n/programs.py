@@ -104,8 +104,8 @@ def most_kept(tiles: TileMap) -> int:
 
 
 def _rings(config: SmallConfig, kept: int) -> range:
-    """Return the range of a warp's k16s that are in flight at once, if the warps of a block share `kept`
-    columns.
+    """Return the indices of the k16s that a warp has in flight at once, if the warps of a block share the
+    `kept` columns of a tile.
     """
     k16s = -(-kept // 16)
     return range(min(config.depth, max(-(-k16s // config.warps), 1)))
@@ -123,8 +123,8 @@ def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_sha
 
 
 def _first_weights(config: SmallConfig, element: int, rings: range, share: float) -> Code:
-    """Return the loads of a fraction of the weights of the first k16s. They do not depend on the preceding
-    launch.
+    """Return the loads of the fraction `share` of the weights of the first k16s, whose indices are `rings`.
+    These loads do not depend on the preceding launch.
     """
     weights = _weights(config, element)
     amount = round(share * weights.amount)
@@ -135,7 +135,7 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
     """Return the loads of the rows of B of the first k16s, after the wait for the preceding launch.
 
     They include the column indices if the compiler has moved their loads after the wait. DRAM delivers the
-    rows after all first weights. The waits of a warp do not shrink if some warps have no k16.
+    rows after all first weights. The modelled waits stay the same if some warps have no k16.
 
     Parameters
     ----------
@@ -204,10 +204,12 @@ def _waits_for_columns(loads: ColumnLoads, ahead: int) -> bool:
 
 
 def _landing(config: SmallConfig, n: int, rings: range) -> Code:
-    """Return the port traffic of the rows of B that arrive for the next k16.
+    """Return the traffic of the shared-memory port when the rows of B for the next k16 arrive.
 
-    While the pipeline is first filled, part of the traffic is hidden by waits for later column indices. The
-    remaining traffic is divided among the k16s of the first fill.
+    `rings` are the indices of the k16s that a warp has in flight at once. While the warp requests these first
+    k16s, it waits for the column indices of some of them. Rows that arrive during such a wait delay nothing,
+    so the first k16s are charged only the remaining traffic, divided evenly among them. Every later k16
+    (`When.REFILL`) is charged its whole traffic.
     """
     loads, whole = config.column_loads(n), _landed(config, n)
     hidden = sum(_waits_for_columns(loads, ahead) for ahead in rings[1:])
@@ -230,7 +232,9 @@ def _rows(config: SmallConfig, n: int, element: int) -> Instruction:
 
 
 def _of_a_warp(config: SmallConfig, instructions: int) -> int:
-    """Return the instructions per warp, at least 1, if one of the block's warps executes `instructions`."""
+    """Return `instructions`, which one warp of the block executes, averaged over all warps of the block; at
+    least 1.
+    """
     return max(round(instructions / config.warps), 1)
 
 

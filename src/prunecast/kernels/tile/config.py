@@ -287,7 +287,7 @@ def warpgroup_part(
     """Return the part of C of one of two consumer warpgroups: half of the rows or half of the tokens,
     whichever reads fewer bytes of shared memory. Return None if no wgmma instruction fits either half.
 
-    If it `is_whole`, the warpgroup computes the whole tile.
+    If `is_whole` is True, the warpgroup computes the whole tile.
     """
     block_m, block_n, _ = shape
     halves = ((block_m // 2, block_n), (block_m, block_n // 2))

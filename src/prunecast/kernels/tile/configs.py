@@ -68,8 +68,8 @@ def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 
 
 def block_sparse_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
-    """Return the configs of `tile_map_configs`, and those with blocks of the next height if these have fewer
-    tokens than all others.
+    """Return the configs of `tile_map_configs`, and configs with blocks of twice the height whose blocks have
+    fewer tokens than all of these.
 
     On sm_90 the lowest blocks have 64 rows and at least 128 tokens. With fewer tokens, copies of B need
     bounds checks: 64 tokens would be up to 13 % slower than 128. Blocks of 128 x 64 need none. Other kernels

@@ -193,8 +193,8 @@ def item_times(
     ----------
     tiles : tiles of any height; taller ones than a config's block are cut
     n, dtype : number of tokens, and the format of the configs
-    persistent : each block processes a list of items; otherwise each item has its own block
-    splits : the planner splits tiles along K
+    persistent : True if each block processes a list of items; otherwise each item has its own block
+    splits : True if the planner splits tiles along K
     """
     kept = {height: kept_per_piece(tiles, height) for height in {config.shape.block_m for config in configs}}
     found = []

@@ -94,8 +94,8 @@ def plan_stspmm(
 
 
 def other_splits(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[KernelPlan]:
-    """Return alternative plans, which may be faster if the planner's costs are guesses. None for wgmma
-    configs, grouped launches and plans without fixed lists.
+    """Return alternative plans, which may be faster if the planner's costs are guesses. The list is empty for
+    wgmma configs, grouped launches and plans without fixed lists.
 
     The alternatives have no splits, slices of fixed length, equal shares of all k-steps (stream-k), or whole
     items that the hardware schedules.

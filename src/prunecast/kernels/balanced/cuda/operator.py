@@ -87,11 +87,11 @@ def matrix_arrays(
     2) int32.
 
     There is one record for each group of 16 rows and window, a sequence of 16-byte words. First are 8 words
-    of values for each pair of dense columns, rows ascending. Next are the values of the rest: for each row of
-    a quarter of the warp and each pair of elements, the pair's values, quarter by quarter. Then follow the
-    positions of the rest in the same order, 16 bits each, and the positions of the dense columns. Positions
-    are byte offsets from the start of the window in shared memory. Padding has the value 0 and the position
-    of the zeros after the window.
+    of values for each pair of dense columns, rows ascending. Next are the values of the rest (the elements
+    outside the dense columns), in the order [row of a quarter of the warp][pair of elements][quarter][element
+    of the pair]. Then follow the positions of the rest in the same order, 16 bits each, and the positions of
+    the dense columns. Positions are byte offsets from the start of the window in shared memory. Padding has
+    the value 0 and the position of the zeros after the window.
 
     `windows` contains the first word of each record and its number of pairs of dense columns. Values are
     fp32, rounded to the dtype. Weights that `elements` does not keep are not read.

@@ -14,16 +14,18 @@ from prunecast.kernels.device.pass_launch import PassLaunch, record
 WIDTHS = (64, 128)
 """Features of a head that the kernel supports. Kind: CUDA source, `attend.cu`."""
 QUERIES, SLOTS, THREADS, MOST_KEYS = 64, 3, 128, 2048
-"""Queries of a block, slots of keys and values, threads, most keys of a sequence. Kind: CUDA source,
-`attend.cu`."""
+"""Queries of a thread block, pipeline stages of keys and values in shared memory, threads of a thread block,
+and maximum keys of a sequence. Kind: CUDA source, `attend.cu`."""
 SHORT_KEYS, SHORT_BLOCK, LONG_BLOCK = 256, 32, 64
-"""Keys of a sequence up to which a block has `SHORT_BLOCK` keys, and keys of blocks of longer sequences.
+"""Keys per pipeline stage: `SHORT_BLOCK` for sequences of up to `SHORT_KEYS` keys, `LONG_BLOCK` for longer
+ones.
 
-Kind: choice, of two forms. H200, heads of 64, 2026-11-28: 32 sequences of 128 keys need 10.3 us with blocks
-of 32 keys and 11.3 with 64, in passes of BERT-base; 16 of 256 keys 20.5 and 19.4, 16 of 512 43.9 and 41.8, 4
-of 1024 61.4 and 47.2. Blocks of 64 keys had two slots then; with three they have run on no GPU."""
+Kind: choice between two compiled variants. With 32 and 64 keys per stage, 32 sequences of 128 keys need 10.3
+and 11.3 us, 16 sequences of 256 keys 20.5 and 19.4 us, 16 of 512 keys 43.9 and 41.8 us, and 4 of 1024 keys
+61.4 and 47.2 us (H200, heads of 64 features, the first case in passes of BERT-base, 2026-11-28). The variant
+with 64 keys had two stages then; with three stages it has not yet run on a GPU."""
 LEAST_CAPABILITY = 80
-"""Compute capability from which the instructions of the kernel exist. Kind: definition, PTX ISA."""
+"""Minimum compute capability, times ten, with the instructions of the kernel. Kind: definition, PTX ISA."""
 _ALIGN_BYTES, _ELEMENT_BYTES = 16, 2
 """Alignment of rows, and bytes of an element. Kind: CUDA source, `attend.cu`."""
 _HEAD_ROWS = [
@@ -42,7 +44,7 @@ ATTENTION_ARGS = np.dtype(
         ("scale", "f4"),
     ]
 )
-"""Layout of `AttentionArgs`."""
+"""Layout of `AttentionArgs` in `attend.cu`."""
 
 
 class HeadRows(NamedTuple):
@@ -69,11 +71,11 @@ class AttentionForm(NamedTuple):
     """Features of a head."""
     is_bf16: bool
     is_masked: bool
-    """Whether there is a mask; else all keys count."""
+    """True if there is a mask; without a mask, all keys are attended to."""
     columns: bool
-    """Whether the result is (heads, width, tokens) instead of (tokens, heads, width)."""
+    """True if the result is (heads, width, tokens), False if it is (tokens, heads, width)."""
     block: int = SHORT_BLOCK
-    """Keys of a block."""
+    """Keys that are processed per pipeline stage."""
 
     @property
     def defines(self) -> dict[str, int]:
@@ -117,7 +119,8 @@ def may_attend(form: AttentionForm, sizes: AttentionSizes, *rows: HeadRows) -> b
 
 
 def attention_launch(form: AttentionForm, sizes: AttentionSizes, scale: float, *rows: HeadRows) -> PassLaunch:
-    """Return the launch, without the addresses `out` and `mask` of the result and the mask in its record.
+    """Return the launch. The caller must write the addresses of the result (`out`) and of the mask (`mask`)
+    into its argument record.
 
     Parameters
     ----------

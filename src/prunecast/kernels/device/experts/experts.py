@@ -28,14 +28,15 @@ from prunecast.plan.expert_items import RANGES_TOGETHER, most_ranges, one_item_p
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 MOST_EXPERTS = 1024
-"""Experts of a layer, and threads of the launches that count them. Kind: CUDA source, `experts.cu`."""
+"""Maximum number of experts of a layer, and threads of a block of the launches that process one expert per
+thread. Kind: CUDA source, `experts.cu`."""
 MOST_ROUTE_BLOCKS = 32
-"""Most blocks that route tokens: each reads the counts of all. Kind: choice, a place for each thread where
-4096 tokens have 8 experts."""
+"""Maximum number of blocks that route tokens, limited because each block reads the token counts of all
+blocks. Kind: choice, one (token, expert) pair per thread for 4096 tokens with 8 experts each."""
 PASS_THREADS = 256
-"""Threads of a block of the passes over C. Kind: choice, 2048 features are a block."""
+"""Threads of a block of `gate_rows` and `sum_experts`. Kind: choice, a block then processes 2048 features."""
 _CHUNK, _GATE_ROWS = 8, 4
-"""Elements and rows of a thread. Kind: CUDA source, `experts.cu`."""
+"""Elements that a thread loads at once; rows of a thread of `gate_rows`. Kind: CUDA source, `experts.cu`."""
 
 
 def _layout(pointers: str, numbers: str, wide: str = "") -> np.dtype[np.void]:
@@ -101,11 +102,11 @@ class ItemLists(NamedTuple):
     experts: int
     block_n: int
     lists: int
-    """Number of lists, one for each block; 0 if each item is a block."""
+    """Number of lists, one for each block; 0 if each item has its own block."""
     room: int
-    """Items for which a list has room."""
+    """Maximum number of items of a list."""
     most: int
-    """Most items that the launch may have."""
+    """Maximum number of items of the launch."""
 
     @classmethod
     def of(cls, plan: KernelPlan, places: int) -> "ItemLists":
@@ -157,7 +158,8 @@ def product_items(lists: ItemLists, **pointers: int) -> npt.NDArray[np.void]:
     Parameters
     ----------
     pointers : device addresses. Inputs: `first` from `route_tokens`; `first_tile` and `heads` from
-        `expert_records`. Outputs: `items` if a block has a list of items; else `ranges`, `places` and `count`
+        `expert_records`. Outputs: `items` if blocks have lists of items; otherwise `ranges`, `places` and
+        `count`
     """
     return record(_ITEM_ARGS, **lists._asdict(), together=RANGES_TOGETHER, **pointers)
 

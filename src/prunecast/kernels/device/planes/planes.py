@@ -15,11 +15,13 @@ from prunecast.kernels.device.pass_launch import PassLaunch, record
 from prunecast.plan.conv_grid import PlaneLayout
 
 THREADS, EDGE, IMAGES = 256, 64, 32
-"""Threads of a block, neighbours and images of a block of `into_planes`. Kind: CUDA source, `planes.cu`."""
+"""Threads of a block; with `into_planes`, also the neighbouring pixels (or channels, if these are contiguous)
+and the images that a block processes. Kind: CUDA source, `planes.cu`."""
 SHARED_BYTES = 2 * EDGE * (IMAGES + 2)
 """Shared memory of a block. Kind: CUDA source, `planes.cu`."""
 MODES = {"max": 0, "average": 1, "nearest": 2}
-"""How the pixels of a window become one. Kind: CUDA source, `planes.cu`."""
+"""Reduction of the pixels of a window to one pixel -> number of the mode in the kernel. Kind: CUDA source,
+`planes.cu`."""
 
 PLANES_ARGS = np.dtype(
     [("x", "u8"), ("out", "u8"), ("steps", "i8", (4,)), ("from", "i4", (4,)), ("to", "i4", (4,))]
@@ -34,7 +36,7 @@ class Window(NamedTuple):
     mode: str = "max"
     """One of `MODES`."""
     size: int = 1
-    """Pixels of a side; with `nearest`, pixels of the output for each side of a pixel of the input."""
+    """Side of the window in pixels; with `nearest`, output pixels per input pixel along each axis."""
     stride: int = 1
     padding: int = 0
 
@@ -77,7 +79,7 @@ def into_planes_launch(
     ----------
     x : the images to convert
     to : layout of the planes
-    batch : images of a pixel of the planes
+    batch : number of images, the elements of one pixel of the planes
     out : device address of the planes
     relu : apply ReLU to the result
     bf16 : True for bf16 elements, else fp16

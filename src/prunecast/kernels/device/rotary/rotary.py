@@ -28,7 +28,8 @@ def rotate_launch(y: Place, tokens: int, dtype: str, **values: int) -> PassLaunc
     ----------
     y : Y (tokens, features)
     dtype : format of Y, `fp16` or `bf16`
-    values : addresses of `cos` and `sin`, (periods, width); and the numbers `heads`, `width` and `periods`
+    values : addresses of `cos` and `sin`, (periods, width); and the numbers `heads`, `width` (features of a
+        head) and `periods`. Token t uses row t % periods of `cos` and `sin`
     """
     args = record(ROTATE_ARGS, y=y.pointer, y_row_bytes=y.row_bytes, **values)
     defines = (("BF16", 1),) if dtype == "bf16" else ()

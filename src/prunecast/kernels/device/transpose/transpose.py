@@ -13,7 +13,8 @@ from prunecast.kernels.device.pass_launch import PassLaunch, record
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
 """Alignment of rows in bytes, and bytes of an element. Kind: CUDA source, `transpose_rows.cu`."""
 EDGE, THREADS, SHARED_BYTES = 64, 256, 64 * 33 * 4
-"""Rows and columns of a tile, threads, and its shared memory. Kind: CUDA source, `transpose_rows.cu`."""
+"""Rows and columns of the tile that a block transposes, threads of a block, and bytes of its shared memory.
+Kind: CUDA source, `transpose_rows.cu`."""
 
 TRANSPOSE_ARGS = np.dtype(
     [
@@ -53,7 +54,7 @@ class Norm(NamedTuple):
     bias: int
     """(features,) in the format of X."""
     rounds: bool
-    """Whether values are rounded before the product with the weight."""
+    """True if values are rounded to the format of X before the multiplication with `weight`."""
     is_bf16: bool
 
     @property
@@ -68,9 +69,9 @@ class Gather(NamedTuple):
     """Selection of the tokens of X that become columns of B, as device addresses."""
 
     source: int
-    """[column] int32: token of X, negative for zeros."""
+    """(columns,) int32: token of X for each column of B; negative for a column of zeros."""
     columns: int
-    """Number of columns, int32."""
+    """One int32: the number of columns."""
 
     @property
     def changes(self) -> tuple[tuple[str, int], ...]:

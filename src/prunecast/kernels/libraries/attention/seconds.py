@@ -29,14 +29,16 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.libraries.attention.work import ELEMENT_BYTES, CallWork, rows_of
 
 EXPONENTIALS_PER_CLK_PER_SM = 16
-"""Kind: datasheet, CUDA C++ Programming Guide, throughput of arithmetic instructions, 7.5 to 12.0."""
+"""Exponentials that an SM computes per cycle. Kind: datasheet, CUDA C++ Programming Guide, throughput of
+arithmetic instructions, 7.5 to 12.0."""
 EXPONENTIALS_OF_BLACKWELL_ULTRA = 32
-"""Compute capability 10.3. Kind: datasheet, NVIDIA Blackwell Ultra, twice the exponentials of Blackwell."""
+"""Exponentials that an SM of compute capability 10.3 computes per cycle. Kind: datasheet, NVIDIA Blackwell
+Ultra, twice the exponentials of Blackwell."""
 WIDTH_UNIT = 64
-"""Head width for which `tile_row_clk` counts. Kind: definition, formula of a tile."""
+"""Head width to which the cost `tile_row_clk` refers. Kind: definition, formula of a tile."""
 SHARP, SOFT = 6.0, 2.0
-"""Exponents by which the longest CTA and the mean, and SMs and memory, are combined. Kind: choice, shape of
-the transition between two bounds."""
+"""Exponents e of `_combined`: SHARP combines the time of the mean CTA with that of the longest one, SOFT the
+time of the SMs with that of the memory. Kind: choice, shape of the transition between two bounds."""
 Value = Any
 """A number, or an array with one entry for each call."""
 Costs = Mapping[str, float]
@@ -50,9 +52,10 @@ class Parts(NamedTuple):
     replay: Value
     """Replay of a graph with only this call, as in published tables; 0 inside of a model."""
     sms: Value
-    """Work of SMs, as far as it is exposed."""
+    """Part of `core` (the overlapping work of SMs and memory, see the module's formula) that is attributed to
+    the SMs."""
     memory: Value
-    """Reads of queries, keys and values, writes of outputs, as far as they are exposed."""
+    """Part of `core` that is attributed to reads of queries, keys and values and to writes of outputs."""
     cache_write: Value
     """Writes of new keys and values into the cache."""
     partial_sums: Value

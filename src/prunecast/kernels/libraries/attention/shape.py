@@ -24,9 +24,9 @@ class Attention(NamedTuple):
     window: int = 0
     """Number of preceding tokens that a token attends to; 0 for all."""
     has_mask: bool = False
-    """An attention mask is passed as a tensor."""
+    """True if an attention mask is passed as a tensor."""
     masks_keys: bool = False
-    """The mask is the padding of the keys of each sequence, the same for all queries and heads."""
+    """True if the mask is the padding of the keys of each sequence, the same for all queries and heads."""
 
     @property
     def width(self) -> int:
@@ -35,7 +35,9 @@ class Attention(NamedTuple):
 
     @property
     def cached(self) -> int:
-        """Tokens of each sequence that are already in the cache; 0 if keys are those of another sequence."""
+        """Tokens of each sequence that are already in the cache; 0 if the keys belong to another sequence
+        (cross-attention).
+        """
         return max(self.keys - self.queries, 0) if self.is_causal else 0
 
     @property

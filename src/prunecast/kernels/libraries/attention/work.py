@@ -22,8 +22,8 @@ ELEMENT_BYTES, SUM_BYTES = 2, 4
 
 
 WIDTH_STEP = 64
-"""Multiple to which head widths are padded where a kernel has no narrower one. Kind: definition, 128 bytes of
-swizzled rows in shared memory."""
+"""Multiple to which head widths are padded if the table contains no narrower width of the kernel. Kind:
+definition, 128 bytes of swizzled rows in shared memory."""
 
 
 class Tiles(NamedTuple):
@@ -36,18 +36,19 @@ class Tiles(NamedTuple):
     width: int
     """Head width to which the kernel pads."""
     packs: bool
-    """Query heads of a key head share a tile."""
+    """True if the query heads of one key head share a tile."""
     split_keys: int
-    """Keys from which they are split among CTAs if tiles leave SMs idle; 0 if they never are."""
+    """Minimum number of keys of a sequence for which a tile's keys are split among CTAs if tiles leave SMs
+    idle; 0 if keys are never split."""
     whole_keys: int
-    """Multiple of the number of keys that needs no more time for a step."""
+    """Steps need no extra time if the number of keys is a multiple of this number, see `CallWork.ragged`."""
 
 
 class CallWork(NamedTuple):
     """Counts of one call, or arrays of them with one entry for each call."""
 
     ctas: float
-    """Thread blocks, those of split keys included."""
+    """Number of thread blocks of the attention kernel; with split keys, one per part of a tile's keys."""
     steps: float
     """Pipeline steps of all CTAs together."""
     longest: float
@@ -69,7 +70,8 @@ class CallWork(NamedTuple):
     new_key_bytes: float
     """Bytes of keys and values of new tokens, which are written to the cache."""
     cached_key_bytes: float
-    """Bytes of `key_bytes` of earlier tokens or of another sequence, which this pass did not write."""
+    """Part of `key_bytes` that this pass did not write: keys and values of earlier tokens or of another
+    sequence."""
     partial_bytes: float
     """Bytes of partial sums that are written and read again."""
     ragged: float
@@ -146,7 +148,7 @@ def work_of(kernel: str, shape: Attention, gpu: GpuSpec) -> CallWork:
 
 
 FILLED_SHARE = 0.8
-"""Tiles per SM from which keys are not split. Kind: definition, num_splits heuristic of
+"""Number of tiles per SM from which on keys are not split. Kind: definition, num_splits heuristic of
 FlashAttention 2 and 3."""
 
 

@@ -26,8 +26,8 @@ from prunecast.kernels.libraries.call import LibraryCall
 MOST_GPUS = 8
 """GPUs of a node. Kind: definition, HGX boards have eight."""
 MOST_DIRECT = 64 << 20
-"""Bytes up to which engines use one-shot and two-shot kernels. Kind: definition, the buffers that they keep
-are no larger."""
+"""Bytes up to which engines use one-shot and two-shot kernels. Kind: definition, the communication buffers of
+engines are no larger."""
 MOST_PCIE = 64e9
 """Bytes per second of the fastest PCIe link, over which no kernel reads the memory of another GPU. Kind:
 definition, PCIe 5.0 x16."""
@@ -39,9 +39,10 @@ class CollectiveKernel(NamedTuple):
     kind: str
     """`all reduce` or `all gather`."""
     costs: str
-    """Beginning of the names of its numbers."""
+    """Prefix of the names of the algorithm's constants in `costs/sm_*.toml`."""
     rounds: int
-    """1 or 2 for parts of 1 / G of the tensor, sent to each other GPU so many times; 0 for whole tensors."""
+    """Number of times (1 or 2) that each GPU sends a part of 1 / G of the tensor to every other GPU; 0 if it
+    sends the whole tensor to every other GPU once."""
     is_direct: bool
 
     def sent(self, size: float, gpus: int) -> float:
@@ -73,7 +74,7 @@ KERNELS: Mapping[str, CollectiveKernel] = {
     "NCCL": CollectiveKernel("all reduce", "nccl", 2, is_direct=False),
     "NCCL gather": CollectiveKernel("all gather", "gather", 1, is_direct=False),
 }
-"""Name -> form. Kind: definition, the rounds that each algorithm has."""
+"""Algorithm name -> algorithm. Kind: definition, the rounds that each algorithm has."""
 KINDS = tuple(dict.fromkeys(form.kind for form in KERNELS.values()))
 
 

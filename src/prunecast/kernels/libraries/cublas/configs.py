@@ -41,7 +41,8 @@ class LibraryKernel(NamedTuple):
 
     config: TileConfig
     deals_out: bool
-    """True if it is used only when tokens are no multiple of 64 and its tiles divide them evenly."""
+    """True if the library uses the kernel only when the number of tokens is no multiple of 64 and the
+    kernel's tiles divide it evenly."""
     rules: dict[str, float]
     """Columns of the tables.
 
@@ -63,7 +64,7 @@ class LibraryKernel(NamedTuple):
 def aligned_bytes(k: int, n: int, dtype: str) -> int:
     """Return the alignment in bytes that matrix rows of k and of n elements have in common.
 
-    It is 16, or otherwise at most 4. With one token (n = 1), only k determines whether it is 16.
+    The result is 16, or otherwise at most 4. With one token (n = 1), only k determines if it is 16.
     """
     element = DTYPE_BYTES[dtype]
     if (k if n == 1 else gcd(k, n)) * element % VECTOR_BYTES == 0:

@@ -33,9 +33,9 @@ def _dense_configs(
 
     Parameters
     ----------
-    tokens_lie_together : C is row-major, so that k and n determine the alignment of rows
-    is_padded : C is column-major, as in torch, and rows of k and m elements are aligned to 16 bytes whatever
-        their lengths are, as in convolutions; if False, their lengths determine the alignment
+    tokens_lie_together : True if C is row-major; k and n then determine the alignment of rows
+    is_padded : used if C is column-major, as in torch. True if rows of k and m elements are aligned to 16
+        bytes whatever their lengths are, as in convolutions; False if their lengths determine the alignment
 
     Raises
     ------
@@ -108,7 +108,9 @@ def plan_dense(
 
 
 def _dense_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """Return the time of a split-K reduction, and of a fill that clears the tile counter."""
+    """Return the launch traits: the seconds of the split-K reduction and of the fill that clears the tile
+    counter.
+    """
     slices = int(plan.work.parts.max(initial=1))
     sums_s = float(reduction_seconds(plan.m, plan.n, slices, gpu))
     return LaunchTraits(other_launches_s=sums_s + _counter_seconds(plan.item_count, gpu))

@@ -81,7 +81,7 @@ class _SharedReads(NamedTuple):
 def multicast(
     block_m: FloatArray, block_n: FloatArray, m: int, n: int, slices: FloatArray | float = 1.0
 ) -> _SharedReads:
-    """Return how many CTAs share one read of A and of B, for tiles of these sizes.
+    """Return the number of CTAs that share one read of A and of B, for tiles of these sizes.
 
     The number of CTAs that are neighbours limits both results. With an odd number of token ranges, large
     clusters cannot be filled in both directions, so they have four CTAs along the rows (`_1x4`). This rule,

@@ -60,13 +60,15 @@ class _CsrConfig(NamedTuple):
 
     @property
     def elements_of_warp(self) -> int:
-        """Elements of each warp, which `csr_partition_kernel` has located before."""
+        """Number of elements that a warp processes. A preceding launch (`csr_partition_kernel`) finds the row
+        in which they begin.
+        """
         return self.elements // self.warps
 
 
 def _csr_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> list[_CsrConfig]:
-    """Return the kernel that cuSPARSE uses: one for matrices, one for vectors
-    (`tables/cusparse_families.csv`).
+    """Return a list of the one kernel that cuSPARSE uses for `n` tokens, from `tables/cusparse_families.csv`,
+    which contains one kernel for matrices and one for vectors (n = 1).
     """
     many, one = rows_for("cusparse_families", gpu.compute_capability)
     row = one if n == 1 else many
@@ -130,7 +132,7 @@ def plan_csr(
 
 
 def _csr_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    """Return the time of the launches before the kernel, one of which writes C.
+    """Return the launch traits: the seconds of the launches before the kernel, one of which writes C.
 
     With one token, another launch follows the kernel; its time is included.
     """
@@ -233,8 +235,8 @@ def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
 def _dealt(pieces: _Pieces, ranges: Index, blocks: int, most_lists: int) -> WorkList:
     """Return the work list with blocks assigned to lists round-robin, token range by token range.
 
-    In each list parts precede owners. Owners never wait here, so the order within a list does not affect its
-    time.
+    In each list, parts of a split row that write partial sums precede owners, the parts that add them. In
+    this kernel owners never wait, so the order within a list does not affect its time.
     """
     block = pieces.block + blocks * ranges
     lists = min(most_lists, int(block.max(initial=0)) + 1)

@@ -14,7 +14,7 @@ from prunecast.hardware.costs import Costs, load_costs
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 
 CSR_WARPS = 16
-"""Warps of the model's block, which represents all CTAs of an SM. Kind: choice, four a scheduler."""
+"""Warps of the model's block, which represents all CTAs of an SM. Kind: choice, four per scheduler."""
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: definition, CSR with 32-bit indices."""
 WIDTHS = (32, 64, 128)

@@ -108,7 +108,9 @@ def _traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
 
 
 def _family(gpu: GpuSpec) -> Row:
-    """Return the smallest tiles, and the time of other launches, on an architecture."""
+    """Return the table row of the GPU's architecture: the smallest tiles, and the time of additional
+    launches.
+    """
     return rows_for("cusparselt_families", gpu.compute_capability)[0]
 
 

@@ -38,7 +38,7 @@ FORMS: Mapping[str, str] = {
     "grouped": "grouped",
     "torch-grouped": "torch",
 }
-"""Form -> beginning of the names of its numbers in `costs/sm_*.toml`."""
+"""Implementation (form) -> prefix of the names of its constants in `costs/sm_*.toml`."""
 
 
 class ExpertLayer(NamedTuple):
@@ -51,9 +51,10 @@ class ExpertLayer(NamedTuple):
     """Features between the products of an expert."""
     tokens: int
     routing: str = DEFAULT_ROUTING
-    """See `routing.py`."""
+    """Distribution of the tokens over the experts, as defined in `routing.py`."""
     gated: bool = True
-    """An expert has a gate, an up and a down product; otherwise an up and a down."""
+    """True if each expert has a gate, an up and a down product; False if it has only an up and a down
+    product."""
 
     @property
     def loads(self) -> Loads:

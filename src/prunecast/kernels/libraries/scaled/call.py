@@ -29,9 +29,9 @@ from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 SCALES = ("tensor", "static", "token", "block", "fused")
 FORMS: Mapping[str, str] = {"cutlass": "cutlass", "cutlass-128": "fixed", "deepgemm": "deepgemm"}
-"""Form -> beginning of the names of its numbers in `costs/sm_*.toml`."""
+"""Kernel (form) -> prefix of the names of its constants in `costs/sm_*.toml`."""
 FORM_OF: Mapping[str, str] = {**dict.fromkeys(SCALES, "cutlass"), "block": "deepgemm"}
-"""Scales of x -> form that engines multiply with."""
+"""Scales of x -> kernel (form) that engines use with them."""
 INPUT_BYTES = 2
 """Bytes of an element of x before it is quantised. Kind: definition, bf16."""
 ODD_FROM = 128

@@ -73,8 +73,8 @@ class SmallOperator(Operator):
     name, writes_tokens, takes_one = "the small-n kernel", True, True
     heads = "ranges"
     _shift = -1
-    """Number of elements between the word in which B begins and B itself, as last written to the parameter
-    struct; -1 if it must be written."""
+    """Number of elements between the start of the 4-byte word in which B begins and B itself, as last written
+    to the parameter struct; -1 if the struct must be written again."""
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
@@ -153,15 +153,15 @@ class SmallOperator(Operator):
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:
         """Return the alignment in bytes that rows of B and C need. Contiguous rows of the plan's number of
-        tokens always have it, so that no rows are copied.
+        tokens always have this alignment, so that no rows are copied.
         """
         return row_unit(plan.n)
 
     def write(self, call: Call) -> None:
         """Write the addresses and sizes of a call into the kernel's parameter struct.
 
-        The number of tokens is the plan's. In a grouped launch of experts it is the call's: the columns of B
-        that the experts may need at most.
+        The number of tokens that is written is `plan.n`. In a grouped launch of experts it is `call.tokens`,
+        an upper bound of the columns of B that all experts need.
         """
         self._tokens = call.tokens if self.plan.experts > 1 else self.plan.n
         super().write(call._replace(tokens=self._tokens))

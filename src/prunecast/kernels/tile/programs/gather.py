@@ -139,8 +139,8 @@ def _copy_issues(config: TileConfig) -> int:
 
 
 def _pace(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the cycles of a producer warp per 16 columns in addition to copy issue, which do not depend on
-    memory speed.
+    """Return the charges for the cycles of a producer warp per 16 columns, in addition to the issue of
+    copies. These cycles do not depend on memory speed.
     """
     rows, tokens = config.shape.block_m / 64, config.shape.block_n / 64
     if config.is_sparse:
@@ -153,8 +153,8 @@ def _pace(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def _waits(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the charges of `_pace`. The cycles in which the warp issues instructions are charged as issue
-    slots.
+    """Return the charges of `_pace`, of which the cycles in which the warp issues instructions are moved from
+    waits to issue slots.
     """
     issued = "producer_instructions_per_k16"
     return (*_pace(config), Charge(issued, -1.0), Charge(issued, field="issue"))
@@ -212,9 +212,10 @@ def _copy_overhead(config: TileConfig) -> _CopyOverhead:
     """Return the time that a warp's copies of 16 columns occupy the shared-memory port in addition to their
     bytes.
 
-    If the tensor cores need at least as long as all bytes need at the port, the overhead extends the port
-    time to that of the tensor cores and adds the stalls that copies cause in them. Otherwise gathers need the
-    port for longer than their bytes do (`copy_port_share`), and stalls are hidden. The 2:4 kernel has no
+    There are two cases. If the multiplication of the 16 columns needs at least as long on the tensor cores as
+    all bytes need at the port, the overhead is the difference of the two times plus the stalls that copies
+    cause in the tensor cores (`stalled_share`). Otherwise the overhead is the extra port time of gathered
+    rows (`copy_port_share`), and no stalls are charged, because they are hidden. The 2:4 kernel has no
     overhead.
     """
     if config.is_sparse:
