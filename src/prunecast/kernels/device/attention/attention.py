@@ -20,7 +20,7 @@ SHORT_KEYS, SHORT_BLOCK, LONG_BLOCK = 256, 32, 64
 """Keys per pipeline stage: `SHORT_BLOCK` for sequences of up to `SHORT_KEYS` keys, `LONG_BLOCK` for longer
 ones.
 
-Kind: choice between two compiled variants. With 32 and 64 keys per stage, 32 sequences of 128 keys need 10.3
+Kind: choice, from two compiled variants. With 32 and 64 keys per stage, 32 sequences of 128 keys need 10.3
 and 11.3 us, 16 sequences of 256 keys 20.5 and 19.4 us, 16 of 512 keys 43.9 and 41.8 us, and 4 of 1024 keys
 61.4 and 47.2 us (H200, heads of 64 features, the first case in passes of BERT-base, 2026-11-28). The variant
 with 64 keys had two stages then; with three stages it has not yet run on a GPU."""
