@@ -15,7 +15,7 @@ KEYS = ("value", "unit", "kind", "source")
 UNITS = quantity_units()
 
 MAY_BE_ZERO = frozenset(f.name for f in fields(GpuSpec) if f.metadata.get("may_be_zero"))
-"""Quantities that may be 0, which means that the GPU lacks the feature; all others are positive."""
+"""Quantities that may be 0, usually because the GPU lacks a feature; all other quantities are positive."""
 
 NOT_ABOVE = (
     ("shared_bytes_per_block", "shared_bytes_per_sm"),
@@ -36,7 +36,8 @@ NOT_ABOVE = (
 CLOCKS = ("clock_burst_hz", "clock_sustained_hz")
 
 FAR, FAR_COUNT = 100.0, 10.0
-"""Largest factors beyond the range of the bundled GPUs, for rates and for counts; counts differ less."""
+"""Largest accepted factor by which a value may be outside the range of the bundled GPUs: `FAR_COUNT` for
+counts, which differ less between GPUs, and `FAR` for all other quantities."""
 
 LARGEST = 1e18
 """Bound above every quantity in its unit; it also refuses infinity and NaN."""
@@ -73,10 +74,10 @@ def read_quantity(entry: object, quantity: str, where: str) -> CheckedQuantity:
 def check_table(
     entry: object, keys: tuple[str, ...], kinds: tuple[str, ...], at: str, may_have: Container[str] = ()
 ) -> dict[str, Any]:
-    """Return `entry`, a table of a file that has all `keys`, and others only if they are in `may_have`.
+    """Return `entry`, a table of a file, after checking its keys and its kind.
 
-    Its `kind` is one of `kinds`. Raises BadInput for anything else; the message begins with `at`, the
-    position in the file.
+    Raises BadInput unless `entry` is a table that has all `keys`, no other keys except those of `may_have`,
+    and one of `kinds` as its `kind`. The message begins with `at`, the position in the file.
     """
     if not isinstance(entry, dict):
         raise BadInput(f"{at}: wanted a table with {', '.join(keys)}, got {short_text(entry)}")

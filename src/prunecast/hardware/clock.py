@@ -1,4 +1,4 @@
-"""The SM clock under load: seconds = cycles / clock, and the clock falls with activity.
+"""Model of the SM clock under load: seconds = cycles / clock, and the clock falls with activity.
 
 Any tensor-core work lowers the clock of an H200 from 1980 to 1800 MHz within 20 us. With more arithmetic and
 memory traffic the power limit lowers it further, even in short bursts. NVML does not report these changes;
@@ -24,11 +24,12 @@ slower still, by up to 15 % (H200, 4096 x 4096 x 4096: 1260 to 1310 MHz after se
 
 
 IDLE_SHARE = 0.15
-"""Power of an idle GPU at full clock over its power limit. Kind: guess, 105 of 700 W on an H200."""
+"""Power of an idle GPU at full clock, divided by its power limit. Kind: guess, 105 of 700 W on an H200."""
 LEAST_CLOCK = 0.15
-"""Lowest clock under a power limit over the highest clock. Kind: guess, 300 of 1980 MHz on an H200."""
+"""Lowest clock to which a power limit slows the SMs, divided by the highest clock. Kind: guess, 300 of 1980
+MHz on an H200."""
 MOST_POWER = 3.0
-"""Highest accepted power limit over the GPU's own."""
+"""Highest power limit that a user may set, divided by the limit in the GPU's spec."""
 
 
 def sm_clock_hz(
@@ -63,10 +64,10 @@ def sm_clock_hz(
     constant, and beyond the last one the last slope continues. Without tensor work it is the GPU's highest
     clock.
 
-    Where SMs finish at different times, activity is high at first and low at the end of a launch. In a short
-    launch the clock depends on the mean activity. In a long launch the clock follows the activity with the
-    time constant `clock_follow_s`; the result is the time-weighted mean of the clock while SMs are busy and
-    the first clock of the spec's table.
+    If SMs finish at different times, activity is high at first and low at the end of a launch. In a launch
+    much shorter than the time constant `clock_follow_s`, the clock depends on the mean activity. In a longer
+    one the clock follows the activity; the result is then the time-weighted mean of two clocks: that of the
+    higher activity while SMs are busy, and that of no activity (the first of the spec's table) afterwards.
 
     Raises BadInput if `state` is unknown.
     """
@@ -92,9 +93,9 @@ def activity_of(
     dram_bytes_per_clk_per_sm: float,
     dtype: str,
 ) -> float:
-    """Return the activity of a launch: its weighted use of tensor cores, L2 and DRAM.
+    """Return the activity of a launch, a number without unit: its weighted use of tensor cores, L2 and DRAM.
 
-    `sm_clock_hz` contains the formula and explains the parameters.
+    The docstring of `sm_clock_hz` contains the formula and explains the parameters.
     """
     return (
         tensor_duty * (gpu.clock_bf16_duty if dtype == "bf16" else 1.0)
@@ -119,9 +120,9 @@ def busy_share(sm_finish: npt.NDArray[Any]) -> float:
 def at_power_limit(gpu: GpuSpec, watts: float) -> GpuSpec:
     """Return a copy of the spec with another power limit.
 
-    Model: power above idle = activity * f(clock), and the clock is the highest that meets the limit. If the
-    limit leaves half as much power above idle, each clock is therefore reached at half the activity. The
-    points of the clock tables scale along the activity axis, whatever f is.
+    Model: power above idle = activity * f(clock), and the GPU runs at the highest clock that meets the limit.
+    If the new limit leaves half as much power above idle, the GPU therefore reaches each clock at half the
+    activity. The activities of the clock table are scaled by this ratio, so that f need not be known.
 
     Parameters
     ----------

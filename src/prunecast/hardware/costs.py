@@ -1,7 +1,8 @@
 """Costs of one kernel on one GPU architecture: numbers that were measured or fitted, with their sources.
 
-A kernel stores them next to its sources in files like `costs/sm_90.toml`. If an architecture has no file, or
-its file lacks an entry, the entry of the nearest architecture that has one is used and marked as a guess.
+A kernel stores its costs next to its sources in files such as `costs/sm_90.toml`. If an architecture has no
+file, or its file lacks an entry, the entry comes from the nearest architecture that has it and is marked as a
+guess.
 """
 
 import datetime
@@ -44,7 +45,7 @@ class Cost:
     source : measurement, machine-code listing or document that the value comes from
     date : date of the measurement or fit, `YYYY-MM-DD`
     meaning : description of the quantity
-    worth : change in predictions that the entry causes, empty if it was not measured
+    worth : change in predictions that the entry causes; empty if this change was not measured
     """
 
     value: int | float

@@ -42,8 +42,10 @@ IN_PROPORTION = {
     "clock_activity": ("power_limit_w", "1 / sm_count", "1 / max_clock_hz"),
     "link_bytes_per_s": (),
 }
-"""Quantity -> the quantities it is scaled with if a file omits it. The activity at which clocks fall scales
-with the power per SM cycle. Boards with one chip have different links, so that these are a guess.
+"""Quantity -> the datasheet quantities to which it is proportional. If a file with `like` omits the quantity,
+the value of the related GPU is scaled with their ratios. The activity at which clocks fall is proportional to
+the power limit per SM cycle. The bandwidth of links is copied unscaled, but always counts as a guess, since
+boards with the same chip have different links.
 """
 
 
@@ -98,7 +100,7 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def _number(document: Mapping[str, Any], name: str) -> float:
-    """Return a value of the file, or 1 if it is not a valid number; later checks then refuse the file."""
+    """Return the value of a quantity of a file; 1 if it is not a valid number, which later checks refuse."""
     entry = document[name]
     value = entry.get("value") if isinstance(entry, Mapping) else None
     return float(value) if isinstance(value, int | float) and 1 / LARGEST < value < LARGEST else 1.0
@@ -196,7 +198,7 @@ def _named_files() -> dict[str, Traversable]:
 
 
 def spec_files(gpu: str | GpuSpec) -> list[Path]:
-    """Return the user's file from which a GPU is loaded, which no output may overwrite.
+    """Return a list with the path of the GPU file if `gpu` is a path, so that no output overwrites the file.
 
     The list is empty for a GPU that is given by name or as a `GpuSpec`.
     """
@@ -272,7 +274,10 @@ def _document(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _whole_file(name: str, where: str) -> dict[str, Any]:
-    """Return the tables of a bundled file. Raises BadInput if that file itself is `like` another."""
+    """Return the tables of a bundled GPU file; `where` names the file that refers to it with `like`.
+
+    Raises BadInput if the bundled file itself refers to another file with `like`.
+    """
     relative = _parse(_read(_bundled()[name], name), name)
     if "like" in relative:
         raise BadInput(f"{where}: like must be a GPU with a whole file, {name} is like {relative['like']}")

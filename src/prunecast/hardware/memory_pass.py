@@ -10,12 +10,13 @@ from prunecast.hardware.spec import GpuSpec
 
 
 class MemoryPass(NamedTuple):
-    """Bytes that a kernel moves, and the other terms of its duration.
+    """Bytes that a kernel moves, and the other quantities that determine its duration
 
     t = start + max(overlapped, copied / copy rate + l2 / L2 rate + one-way / DRAM rate)
 
-    The copy rate is the L2 rate for at most `GpuSpec.l2_usable_bytes`, since a tensor that fits is still in
-    L2 when the next kernel reads it. For more bytes it is DRAM's copy rate (mixed reads and writes).
+    For at most `GpuSpec.l2_usable_bytes` copied bytes, the copy rate is the L2 rate, since a tensor that fits
+    is still in L2 when the next kernel reads it. For more bytes it is DRAM's copy rate (mixed reads and
+    writes).
     """
 
     copied_bytes: float = 0.0
@@ -29,8 +30,8 @@ class MemoryPass(NamedTuple):
     overlapped_s: float = 0.0
     """Seconds of other work that SMs do while memory moves: arithmetic, instruction issue, block starts."""
     copy_share: float | None = None
-    """Rate of the copied bytes over DRAM's copy rate, whatever their size: 1 if nothing is in L2, or a
-    measured number. None: the rate depends on the size.
+    """Rate of the copied bytes as a multiple of DRAM's copy rate: 1 if no data are in L2, or a measured
+    number. With None, the rate is chosen by the number of copied bytes.
     """
 
     def seconds(self, gpu: GpuSpec) -> float:

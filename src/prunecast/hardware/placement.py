@@ -1,11 +1,11 @@
 """CTA placement under programmatic dependent launch (PDL): which SMs run several small blocks of one launch.
 
-A slot is a place for one block on an SM. As many consecutive launches as fit are resident on the GPU at the
-same time, and each new block takes the slot of the next block that ends. Equal blocks that share an SM slow
-each other down and end last, so that their slots go to the first blocks of a later launch. The slots that
-remain after a whole number of launches therefore stay concentrated on few SMs, and all other blocks are
-distributed evenly. If blocks are unequal, the longest ones end last. Such launches are simulated one after
-another, and one launch of about mean duration represents all of them.
+A block slot is the capacity for one resident block on an SM. As many consecutive launches as fit are resident
+on the GPU at the same time, and each new block starts in the slot of the next block that ends. Equal blocks
+that share an SM slow each other down and end last, so that the first blocks of a later launch share this SM
+again. In each launch, few SMs therefore have several blocks, and all other blocks are distributed evenly. If
+blocks are unequal, the longest ones end last. Such launches are simulated one after another, and one launch
+of about mean duration represents all of them.
 """
 
 import math
@@ -16,19 +16,22 @@ import numpy as np
 import numpy.typing as npt
 
 FOLLOWED = 24
-"""Launches that are simulated for each that is resident at once. Kind: choice, the placement repeats by
-then.
+"""Number of simulated launches, divided by the number of launches that are resident at once. Kind: choice,
+the placement repeats by then.
 """
 JITTER = 0.02
-"""Standard deviation of a block's duration over its mean. Kind: choice, 0.01 and 0.1 lead to the same."""
+"""Standard deviation of a block's duration, divided by its mean. Kind: choice, 0.01 and 0.1 lead to the same
+placements."""
 DEEPEST, PAIRS, FEWEST = 12, 2, 24
-"""From `DEEPEST` resident launches on, placement changes from launch to launch: in a burst of 240 launches,
-61 % have two blocks on some SM with 24 blocks, 76 % with 32, 3 % with 16. Launches of fewer than `FEWEST`
-blocks are assumed to have one block per SM, others `PAIRS` pairs. Kind: measured, clock stamps, H200,
+"""If at least `DEEPEST` launches are resident at once, placement changes from launch to launch. Measured in
+bursts of 240 launches: some SM has two blocks in 3 % of launches of 16 blocks, in 61 % of launches of 24
+blocks, and in 76 % of launches of 32 blocks. A launch of fewer than `FEWEST` blocks is assumed to have one
+block per SM, a larger one to have `PAIRS` SMs with two blocks. Kind: measured, clock stamps, H200,
 2026-11-22.
 """
 BURST, SETTLED, RARE = 240, 0.8, 0.05
-"""Launches of a burst; share of one placement that counts as all launches; share that counts as none. Kind:
+"""`BURST` is the number of launches of a burst. A placement that at least the fraction `SETTLED` of them have
+counts as that of all launches; a placement that fewer than the fraction `RARE` have is ignored. Kind:
 definition, bursts of recorded runs, and choice.
 """
 
@@ -38,9 +41,10 @@ Places = npt.NDArray[np.int64]
 
 
 def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
-    """Return the slot of each block, (blocks,) int64, where slot p is on SM p mod `sms`.
+    """Return the block slot of each block, (blocks,) int64, where slot p is on SM p mod `sms`.
 
-    Return None if no SM has a second block before every SM has one: blocks are then assigned to SMs in turn.
+    Return None if no SM has a second block before every SM has one: blocks are then assigned to SMs round
+    robin.
 
     Parameters
     ----------
@@ -57,9 +61,9 @@ def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
 
 @lru_cache(maxsize=256)
 def block_places(columns: Columns, fit: int, sms: int) -> Places:
-    """Return the slot of each block, (blocks,) int64, also if no SM has more than one block.
+    """Return the block slot of each block, (blocks,) int64, also if no SM has more than one block.
 
-    See `expected_places` for the parameters and the numbering of slots.
+    The docstring of `expected_places` explains the parameters and the numbering of slots.
     """
     blocks = len(columns)
     if len(set(columns)) > 1 and fit * sms < DEEPEST * blocks:
@@ -82,7 +86,10 @@ class _Crowd(NamedTuple):
 
 
 def _crowded(crowd: _Crowd, blocks: int, sms: int) -> Places:
-    """Return (blocks,) slots: the first blocks share the first SMs, and each other block has its own SM."""
+    """Return the slot of each block, (blocks,): the first blocks share the first SMs as `crowd` defines.
+
+    Each of the remaining blocks has its own SM.
+    """
     block, full = np.arange(blocks), max(crowd.sms, 1)
     together = block // full * sms + block % full
     alone = block - crowd.sms * (crowd.blocks - 1)
@@ -90,7 +97,10 @@ def _crowded(crowd: _Crowd, blocks: int, sms: int) -> Places:
 
 
 class BurstPlacement(NamedTuple):
-    """Placement of the blocks of a launch, and the fraction of the launches of a burst that have it."""
+    """Placement of the blocks of a launch (`places`), and the fraction of launches that have it (`share`).
+
+    `places` is (blocks,) the slot of each block, or None if every block has its own SM.
+    """
 
     share: float
     places: Places | None
@@ -100,16 +110,16 @@ class BurstPlacement(NamedTuple):
 def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, ...]:
     """Return the placements that occur if a launch of equal blocks is repeated in a burst.
 
-    A launch has at most as many blocks as there are SMs. In the first launches of a burst,
-    every block has its own SM. In later launches blocks share SMs; this begins later if more launches can be
-    resident at once. It matters for products with one token and 25 to 60 blocks.
+    In the first launches of a burst, every block has its own SM. In later launches blocks share SMs; this
+    begins later if more launches can be resident at once. The change within a burst matters for products with
+    one token and 25 to 60 blocks.
 
     Each placement represents the launches with the same largest number of blocks on one SM. The result is
     empty if nearly all launches have the same placement.
 
     Parameters
     ----------
-    blocks : number of blocks of a launch
+    blocks : number of blocks of a launch, at most `sms`
     fit : number of blocks that fit on an SM
     sms : number of SMs
     """
@@ -155,9 +165,16 @@ def _typical(columns: Columns, fit: int, sms: int) -> Places:
 
 
 def _numbered(sm: Places, sms: int) -> Places:
-    """Return the slot of each block, (blocks,), from its SM.
+    """Return the block slot of each block, (blocks,), given the SM of each block.
 
-    SMs are renumbered in descending order of their number of blocks, then by their first block.
+    The block that is the i-th (from 0) on its SM gets slot i * `sms` + the new number of its SM. SMs are
+    renumbered in descending order of their number of blocks, and in the order of their first block if they
+    have equally many.
+
+    Parameters
+    ----------
+    sm : (blocks,) SM of each block
+    sms : number of SMs of the GPU
     """
     slot = np.array([np.count_nonzero(sm[:block] == sm[block]) for block in range(sm.size)])
     first = sm[slot == 0]
@@ -176,9 +193,9 @@ def resident_share(
 ) -> float:
     """Return the fraction of a launch's blocks, 0 to 1, that are resident before the preceding launch ends.
 
-    For equal blocks it is the number of free slots divided by the number of blocks. If blocks are unequal,
-    short blocks free their slots long before the longest block ends. If no block that starts late ends after
-    the longest block, the late starts delay nothing and the fraction is 1.
+    For equal blocks the fraction is the number of free slots divided by the number of blocks. If blocks are
+    unequal, short blocks free their slots long before the longest block ends. If no block that starts late
+    ends after the longest block, late starts do not delay the launch, and the result is 1.
 
     Parameters
     ----------
@@ -204,9 +221,10 @@ def resident_share(
 
 
 def _ends(columns: Columns, fit: int, sms: int) -> npt.NDArray[np.float64]:
-    """Return the end time of each block, (blocks,), in units of the time of one kept column.
+    """Return the end time of each block, (blocks,), in units of the time that a lone block needs per column.
 
-    L_i + 1/2 * sum of min(L_i, L_j) over the other blocks j on the same SM, as in `placement_loops`.
+    Block i with L_i kept columns ends at L_i + 1/2 * sum of min(L_i, L_j) over the other blocks j on the same
+    SM, as in `placement_loops`.
     """
     length = np.array(columns, np.float64)
     place = block_places(columns, fit, sms) if fit > 1 else np.arange(length.size)

@@ -9,7 +9,8 @@ from prunecast.jit import inner, njit
 def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
     """Compute the ends of blocks that start at the same time, with contention between blocks on one SM.
 
-    The end of block i is L_i + 1/2 * sum of min(L_i, L_j) over the other blocks j on its SM.
+    Block i with duration L_i (without contention) ends at L_i + 1/2 * sum of min(L_i, L_j) over the other
+    blocks j on its SM. The ends are written to `out_ends`, (blocks,).
     """
     count, on_sm = np.zeros(sms, np.int64), np.empty((sms, fit))
     for block in range(length.size):
@@ -24,10 +25,11 @@ def _run_launch(length, sm, fit, sms, out_ends):  # type: ignore[no-untyped-def]
 
 @njit()
 def follow_launches(length, jitter, fit, sms, out_sm, out_longest):  # type: ignore[no-untyped-def]
-    """Place the blocks of consecutive launches.
+    """Simulate on which SMs the blocks of consecutive launches run.
 
-    The first blocks fill all SMs in turn, and each later block takes the slot of the next block that ends.
-    All blocks of a launch start to work at the same time, when the preceding launch has ended.
+    The first blocks are assigned to SMs round robin until all block slots are full. Each later block starts
+    in the slot of the next block that ends. All blocks of a launch start to work at the same time, when the
+    preceding launch has ended.
 
     length : (blocks,) float64 duration of each block without contention; no more blocks than slots
     jitter : (launches, blocks) float64 factors on the end times, which decide the order in which blocks end

@@ -1,4 +1,4 @@
-"""Board power and launch time while a launch is repeated for several seconds, at the power limit.
+"""Model of board power and launch time while a launch is repeated for several seconds, at the power limit.
 
 The activity that determines the SM clock (`clock.py`) also determines the power. Without a power limit it is
 

@@ -32,7 +32,7 @@ class QuantitySource:
 
 
 def _quantity(unit: str, *, optional: bool = False, may_be_zero: bool = False) -> Any:
-    """Return the field of a quantity; one that a file may omit is then 0."""
+    """Return the dataclass field of a quantity; an `optional` quantity is 0 if a GPU file omits it."""
     return field(metadata={"unit": unit, "optional": optional, "may_be_zero": may_be_zero or optional})
 
 
@@ -99,27 +99,28 @@ class GpuSpec:
     l1_latency_cycles: int = _quantity("cycle")
     l2_port_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     gather_bytes_per_clk_per_sm: float = _quantity("byte/clk")
-    """Rate at which the warps of an SM can copy into shared memory by cp.async, 16 bytes per lane."""
+    """Rate at which the warps of an SM can copy into shared memory with cp.async, 16 bytes per lane."""
     gather_latency_cycles: int = _quantity("cycle")
-    """Cycles from the issue of a `cp.async` to its arrival in shared memory; data in L2, all SMs copying."""
+    """Cycles from the issue of a `cp.async` to the arrival of its data in shared memory. Measured with data
+    in L2 and copies on all SMs."""
     store_bytes_per_clk_per_sm: float = _quantity("byte/clk")
     """Rate at which the warps of an SM can issue stores to L2."""
     l2_bytes: int = _quantity("byte")
     l2_usable_bytes: int = _quantity("byte")
-    """Bytes that L2 keeps of data that many SMs read and of written data; least recently used data are
-    evicted first.
+    """Bytes of data in use that L2 can keep: data that many SMs read, and written data. L2 evicts the least
+    recently used data first.
     """
     l2_bytes_per_s: float = _quantity("byte/s")
     """Achieved read bandwidth of the whole L2 at `max_clock_hz`."""
     l2_store_bytes_per_s: float = _quantity("byte/s")
     """Achieved store bandwidth of the whole L2, all SMs storing."""
     l2_store_read_share: float = _quantity("ratio", optional=True)
-    """Fraction of the time of stores in which L2 serves no reads: 0 if both are served at once, 1 if the
-    same banks serve one of them at a time.
+    """Fraction of the time of stores in which L2 serves no reads: 0 if L2 serves stores and reads at the same
+    time, 1 if it serves only one of them at a time.
     """
     store_latency_cycles: int = _quantity("cycle")
-    """Cycles from the arrival of a block's last store in L2 until its SM is notified, when the block leaves
-    its slot.
+    """Cycles from the arrival of a block's last store in L2 until its SM is notified. Then the block ends and
+    frees its block slot.
     """
     l2_latency_cycles: int = _quantity("cycle")
     l2_line_cycles: int = _quantity("cycle", may_be_zero=True)
@@ -135,8 +136,8 @@ class GpuSpec:
     step: L2 serializes requests for one line.
     """
     l2_second_line_share: float = _quantity("ratio", may_be_zero=True)
-    """Extra time of a misaligned 128-byte piece that spans two lines, as a fraction of a line's time in L2
-    and of a piece's time in the gather port.
+    """Extra time of a 128-byte chunk of a row that spans two L2 lines, as a fraction of the time of an aligned
+    chunk in L2 and in the gather port.
     """
     l2_split_sector_read_factor: float = _quantity("ratio")
     """Factor on the L2 and gather-port time of a row of B that begins inside a sector, so that the 16 bytes
@@ -145,8 +146,8 @@ class GpuSpec:
     l2_split_sector_store_factor: float = _quantity("ratio")
     """Factor on the L2 time of a row of C that begins inside a sector, since L2 merges partial sectors."""
     l2_split_sector_fetched_share: float = _quantity("ratio", may_be_zero=True)
-    """Fraction of the bytes of a row of C that begins inside a sector which L2 fetches from DRAM, at least 64
-    bytes at a time, to complete partially written sectors.
+    """Bytes that L2 fetches from DRAM to complete partially written sectors, divided by the bytes of a row of
+    C that begins inside a sector. L2 fetches at least 64 bytes at a time.
     """
     dram_bytes: int = _quantity("byte")
     dram_peak_bytes_per_s: float = _quantity("byte/s")
@@ -184,7 +185,8 @@ class GpuSpec:
     graph_launch_s: float = _quantity("s")
     """Time per kernel of back-to-back empty kernels in a CUDA graph."""
     overlapped_launch_s: float = _quantity("s")
-    """Time that a launch adds in a CUDA graph under programmatic dependent launch."""
+    """Time per kernel of a CUDA graph, in addition to the kernel's own time, under programmatic dependent
+    launch."""
     slow_sm_cycles: float = _quantity("cycle")
     """Straggler delay: Gumbel scale of the end times of equal blocks, since L2 and DRAM do not serve all SMs
     equally. The last of n blocks ends scale * (log n + 0.2) after the median.
@@ -199,10 +201,10 @@ class GpuSpec:
     clock_activity_per_dram_byte_per_clk: float = _quantity("clk/byte", may_be_zero=True)
     """Activity that moving one byte per clk from DRAM, shared evenly by the SMs, adds to the tensor duty."""
     clock_bf16_duty: float = _quantity("ratio")
-    """Activity of bf16 tensor work over that of the same work in fp16."""
+    """Activity of bf16 tensor work divided by that of the same work in fp16."""
     clock_in_step_l2: float = _quantity("ratio")
-    """Activity of an L2 byte that neighbouring blocks read at the same time over that of other bytes: L2
-    serves such reads with one access.
+    """Activity of an L2 byte that neighbouring blocks read at the same time, divided by that of other bytes.
+    It is at most 1, since L2 serves such reads with one access.
     """
     clock_follow_s: float = _quantity("s")
     """Time constant with which the clock follows activity that changes within a launch."""

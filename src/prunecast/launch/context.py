@@ -40,8 +40,8 @@ from prunecast.plan.program import WarpProgram, bind
 
 L2_STATES = ("cold", "model", "warm")
 GRAIN = 64
-"""Steps per unit to which fractions in L2 are rounded, so that a GPU with warm operands is found in the cache
-of `_with_l2`. Kind: choice, fine enough.
+"""Fractions of operands in L2 are rounded to multiples of 1 / `GRAIN`, so that similar launches share one
+cached result of `_with_l2`. Kind: choice, fine enough.
 """
 
 
@@ -51,7 +51,7 @@ class CacheState(NamedTuple):
     name: str = "cold"
     """One of `L2_STATES`."""
     weight_bytes: float = float("inf")
-    """Bytes of the weights of the whole model, of which a launch uses its own; used by `model` only."""
+    """Bytes of the weights of the whole model; only the state `model` uses this number."""
 
     @property
     def words(self) -> str:
@@ -63,7 +63,7 @@ COLD = CacheState()
 
 
 class _Found(NamedTuple):
-    """Fractions of the operands that are in L2."""
+    """Fractions of the operands that are in L2 when a launch begins, each 0 to 1."""
 
     read: float
     """Fraction of the bytes of A and B."""
@@ -97,8 +97,8 @@ def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
 def _kept(size: float, gpu: GpuSpec) -> float:
     """Return the fraction of cyclically used data of `size` bytes that is still in L2.
 
-    It falls linearly with `size`: from 1 at the largest size of which all data are kept, to 0 at the smallest
-    size of which none are kept. The costs contain both sizes as ratios to the usable L2.
+    The fraction falls linearly with `size`, from 1 at the largest size that is kept completely to 0 at the
+    smallest size of which nothing is kept. The launch costs contain both sizes as ratios to the usable L2.
     """
     costs = load_costs("prunecast.launch", gpu.compute_capability)
     all_kept, none_kept = costs["l2_all_kept_ratio"], costs["l2_none_kept_ratio"]
@@ -138,8 +138,8 @@ class LaunchContext:
         needs a product without additional launches for rows of zeros or padded copies
     co_resident : True if blocks of the next launch are resident on SMs concurrently with those of this one;
         each block has one item
-    places : (blocks,) slot of each block, slot p on SM p mod SMs, for co-resident launches in which some
-        blocks share an SM; None if blocks are assigned to SMs in turn
+    places : (blocks,) block slot of each block, for co-resident launches in which some blocks share an SM;
+        slot p is on SM p mod SMs. None if blocks are assigned to SMs round robin
     b_in_l2 : True if L2 contains B when the launch begins
     pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns,
         if all blocks are already waiting there; else 0
@@ -243,7 +243,10 @@ def block_columns(work: WorkList) -> Columns:
 
 
 def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
-    """Return (fraction of launches, context) for each block placement in a burst; the fractions sum to 1."""
+    """Return a pair (fraction of launches, context) for each block placement that occurs in a burst.
+
+    A burst is a series of back-to-back launches of the same plan. The fractions sum to 1.
+    """
     blocks, sms = context.plan.item_count, context.gpu.sm_count
     if context.places is None or blocks > sms or len(set(block_columns(context.plan.work))) > 1:
         return [(1.0, context)]
@@ -252,10 +255,11 @@ def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
 
 
 def l2_power(context: LaunchContext) -> float:
-    """Return the relative power per byte of L2 traffic; below 1 if blocks read the same rows of B in step.
+    """Return the electric power per byte of L2 traffic, relative to bytes that each block reads separately.
 
-    It is 1 for kernels that read dense tiles of B, because their programs model shared reads themselves. It
-    is also 1 for 2:4: the additional power of sparse tensor cores cancels the power that reads in step save.
+    It is below 1 if several blocks read the same rows of B at the same time, since L2 then serves them with
+    one access. It is 1 for kernels that read dense tiles of B, because their programs model shared reads
+    themselves. It is also 1 for 2:4: the additional power of sparse tensor cores cancels this saving.
     """
     plan = context.plan
     if plan.b_access == "dense_tile" or plan.tensor.startswith("sparse"):
@@ -264,16 +268,22 @@ def l2_power(context: LaunchContext) -> float:
 
 
 def gathered_power(density: npt.NDArray[np.float64], costs: Costs, in_step_power: float) -> float:
-    """Return the relative power per byte of L2 traffic for tiles with random column masks.
+    """Return the electric power per byte of L2 traffic for tiles with random column masks.
 
-    1 - (1 - p) * sum(d_t^(1 + e)) / sum(d_t), with densities d_t, p = `in_step_power`, e =
-    `out_of_step_power`. It is 1 if no column is kept.
+    It is relative to bytes that each block reads separately. Blocks of a tile with density d read the
+    fraction d^e of their bytes at the same time as blocks of other tiles, where e is the exponent
+    `out_of_step_power` of the launch costs. These bytes need only the power p = `in_step_power`. The mean
+    over all bytes is
+
+        1 - (1 - p) * sum(d_t^(1 + e)) / sum(d_t)
+
+    with the density d_t of tile t, and 1 if no column is kept.
 
     Parameters
     ----------
     density : (tiles,) fraction of columns that each tile keeps
-    costs : launch costs, which contain `out_of_step_power`
-    in_step_power : relative power of a byte that neighbouring blocks read at the same time
+    costs : launch costs, which contain the exponent `out_of_step_power`
+    in_step_power : power of a byte that neighbouring blocks read at the same time, relative to other bytes
     """
     columns = float(density.sum())
     if columns == 0.0:

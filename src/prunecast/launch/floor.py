@@ -1,4 +1,4 @@
-"""Launch floor: the time of back-to-back launches that the cycles of their kernels do not contain."""
+"""Launch floor: the overhead per back-to-back launch that the simulated cycles of a kernel do not contain."""
 
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
@@ -17,10 +17,10 @@ LAUNCHES = ("graph", "stream")
 
 
 def launch_floor_s(context: LaunchContext, launch: str) -> float:
-    """Return the seconds per launch, back to back, that the plan's own cycles do not contain.
+    """Return the overhead in seconds of each back-to-back launch that the plan's own cycles do not contain.
 
-    The time of additional kernels is included: rows of C without a tile need a second launch, and misaligned
-    rows need two copies. These kernels overlap with no other kernel.
+    The time of additional kernels is included: rows of C without a tile need a second launch that zeros them,
+    and misaligned rows need two copies. These kernels overlap with no other kernel.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ def launch_floor_s(context: LaunchContext, launch: str) -> float:
 def beside_s(context: LaunchContext) -> float:
     """Return the seconds of the additional kernels that are launched for a plan: copies, fills, reductions.
 
-    None of them uses tensor cores, so the clock of the plan's own kernel depends only on its activity in the
-    remaining time. Measurement (H200, 2026-11-21): if the kernel that zeros rows of C needs a third of the
-    time, the mean clock is 1840 to 1880 MHz, and 1800 MHz are predicted.
+    These kernels do not use tensor cores. The clock of the plan's own kernel is therefore computed from its
+    activity in the remaining time only. Check (H200, 2026-11-21): if the kernel that zeros rows of C needs a
+    third of the time, the measured mean clock is 1840 to 1880 MHz, and 1800 MHz are predicted.
     """
     plan, gpu = context.plan, context.gpu
     return padded_copy_seconds(plan, gpu) + zero_row_seconds(plan, gpu) + context.other_launches_s
@@ -86,10 +86,11 @@ def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
 def zero_row_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     """Return the seconds of the launch that zeros rows of C without a tile, excluding launch overhead.
 
-    It is 0 if every row is in a tile. The launch has one block per row, which reads its row index and writes
-    the row. Its time is the larger of two: block starts, about one per cycle (`block_interval_s`); or stores,
-    limited by DRAM bandwidth for the lines that they evict or by the store rate of the SMs, plus the start
-    and store latency of one block.
+    The result is 0 if every row is in a tile. The launch has one block per row, which reads its row index and
+    writes the row. Two times are computed, and the larger one is returned: the time to start all blocks,
+    about one per cycle (`block_interval_s`); and the time of the stores. The latter is limited by the DRAM
+    bandwidth for the lines that they evict or by the store rate of the SMs, plus the start and store latency
+    of one block.
     """
     rows = zero_row_count(plan)
     if rows == 0:

@@ -1,7 +1,7 @@
 """Memory rules of a launch: the data that it brings into L2, and the DRAM traffic that it causes.
 
-Both prediction engines use the record `MemoryRules`: the simulator converts it to costs and segments, the
-closed form to bytes. If a rule existed in only one of them, their predictions would differ.
+Both the simulator and the closed form use the record `MemoryRules`, so that their predictions follow the same
+rules.
 
 Order at DRAM         Weights that blocks prefetch before `griddepcontrol.wait` are queued at DRAM before
                       rows of B (`early_blocks`, `weights_first`).
@@ -54,8 +54,8 @@ class MemoryRules(NamedTuple):
 
     read: RowsRead
     write_back: float
-    """Bytes that DRAM writes per byte that enters L2: the written fraction of all bytes that enter. With this
-    rate the reads and stores of a launch together write back all of C.
+    """Bytes that DRAM writes per byte that enters L2 by a read or a store: (C + partial sums) / (A + B + C +
+    partial sums), each in bytes. At this rate, one launch causes all of C to be written back.
     """
     partials: float
     """Bytes of partial sums that DRAM writes."""
@@ -64,11 +64,10 @@ class MemoryRules(NamedTuple):
     box_parts: int
     """CTAs of a pair that each copy a part of a box of B."""
     early_blocks: int
-    """Blocks whose weight prefetch is complete when the first block may read B, limited by DRAM bandwidth."""
+    """Number of blocks whose weight prefetch is complete when the first block may read B. DRAM bandwidth
+    limits it."""
     weights_first: float
-    """Fraction of the weights in the first pipeline fill of all blocks that DRAM serves before B, however
-    long tiles are.
-    """
+    """Fraction of the weights in the first pipeline fill of all blocks that DRAM serves before rows of B."""
 
 
 def memory_rules(context: LaunchContext) -> MemoryRules:
@@ -132,11 +131,11 @@ def pixels_per_output(plan: KernelPlan) -> int:
 
 
 def _write_back(plan: KernelPlan, read: RowsRead, partials: float) -> float:
-    """Return the written fraction of all bytes that enter L2, each of which evicts one byte.
+    """Return `MemoryRules.write_back`: bytes of C and partial sums over all bytes that enter L2.
 
-    Measurements: the first stages arrive 1,060 cycles later per MB of B (H200). V:N:M kernels with 8 MB of C
-    and 4 MB of other data need 16.2 us; with C written after everything else they would need 21.3 us (RTX
-    3090).
+    Each byte that enters L2 evicts one byte. Measurements: the first stages arrive 1,060 cycles later per MB
+    of B (H200). V:N:M kernels with 8 MB of C and 4 MB of other data need 16.2 us; if C were written after all
+    other traffic, they would need 21.3 us (RTX 3090).
     """
     rows = plan.tiles.rows_per_tile.astype(np.float64)
     written = float(rows.sum()) / plan.experts * plan.n * OUTPUT_BYTES[plan.dtype] + partials
@@ -183,9 +182,9 @@ def _ring_bytes(context: LaunchContext) -> float:
 def _weights_first(context: LaunchContext) -> float:
     """Return `MemoryRules.weights_first`.
 
-    It is 0 if the preceding launch hides the prefetch, for example with split tiles, because their blocks
-    leave their SMs long before the launch ends. It is also 0 for 2:4, whose fitted constants already contain
-    the effect.
+    It is 0 if the prefetch overlaps the preceding launch completely, for example with split tiles, because
+    their blocks leave their SMs long before that launch ends. It is also 0 for 2:4, whose fitted constants
+    already contain the effect.
     """
     plan, blocks = context.plan, context.plan.blocks
     whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1

@@ -51,9 +51,9 @@ class Straggler(NamedTuple):
     """
 
     share: float
-    """Gumbel scale over a block's own duration."""
+    """Gumbel scale divided by the block's own duration."""
     most: float
-    """Largest Gumbel scale in cycles; it is limited because late blocks meet less traffic."""
+    """Upper limit of the Gumbel scale in cycles. There is a limit because late blocks meet less traffic."""
     counted: float
     """Part of the Gumbel scale that the launch floor already contains, in cycles."""
     start: float
@@ -89,10 +89,11 @@ def straggler_cycles(sm_ends: Cycles, straggler: Straggler) -> float:
 
 
 def straggler_credit_scale(context: LaunchContext) -> float:
-    """Return the Gumbel scale in cycles for `straggler_credit_cycles`.
+    """Return the Gumbel scale in cycles with which `straggler_credit_cycles` corrects the straggler delay.
 
-    It is 0, so that there is no credit, unless the launch uses PDL, has at most one block per SM with one
-    item each, and is not co-resident with the next launch.
+    Fitted constants contain the straggler delay of equal blocks only for one type of launch: with PDL, at
+    most one block per SM, one item per block, and not co-resident with the next launch. For all other
+    launches the result is 0, and nothing is corrected.
     """
     plan, gpu = context.plan, context.gpu
     one_each = plan.item_count == plan.blocks <= gpu.sm_count
@@ -100,9 +101,10 @@ def straggler_credit_scale(context: LaunchContext) -> float:
 
 
 def straggler_credit_cycles(sm_ends: Cycles, scale: float) -> float:
-    """Return the cycles by which a launch ends earlier than if all its SMs ended at the same time.
+    """Return the cycles by which the straggler delay is shorter than if all SMs ended at the same time.
 
-    The fewer SMs end late, the fewer blocks can be the straggler, and the smaller is the most likely delay.
+    The fewer SMs end late, the fewer blocks can be the straggler, and the shorter is the most likely delay.
+    The fitted constants contain the delay of equal blocks, so that the caller subtracts the result.
 
     Parameters
     ----------
@@ -116,17 +118,21 @@ def straggler_credit_cycles(sm_ends: Cycles, scale: float) -> float:
 
 
 def _last_of(behind: Cycles, scale: float) -> float:
-    """Return the mode of the maximum of `behind` plus Gumbel delays of mode 0.
+    """Return the most likely end in cycles of the last SM, relative to the last end without delays.
 
-    It is scale * log(sum(exp(behind / scale))). `behind` are ends relative to the last one, in cycles, at
-    most 0.
+    Each end has an independent Gumbel delay of mode 0. The mode of the maximum is scale * log(sum(exp(behind
+    / scale))).
+
+    Parameters
+    ----------
+    behind : (SMs,) end of each SM without delays, minus the last of these ends; cycles, at most 0
+    scale : Gumbel scale in cycles; 0 for no delays
     """
     return scale * float(np.log(np.exp(behind / scale).sum())) if scale > 0.0 else 0.0
 
 
 def prologue_is_hidden(context: LaunchContext) -> bool:
-    """Return True if all blocks run their whole prologue during the preceding launch, on SMs that it leaves
-    free.
+    """Return True if all blocks run their whole prologue during the preceding launch, on SMs without blocks.
 
     This is so if both launches fit on the GPU together with one block per SM. Without this rule, predictions
     for products of at most 66 blocks are 900 to 1,500 cycles too slow.
@@ -159,8 +165,7 @@ def prologue_cycles(context: LaunchContext) -> float:
 
 
 def early_starts(context: LaunchContext) -> float:
-    """Return the number of blocks of the next launch whose weight prefetch is complete when the preceding
-    launch ends.
+    """Return the number of blocks of a launch that have prefetched their weights when the preceding one ends.
 
     Each block fills an SM. If n blocks leave f SMs free, the first f blocks of the next launch start at once.
     The next f blocks start on SMs whose blocks had started early themselves, and so on; each group starts a
@@ -218,13 +223,13 @@ def head_start_cycles(sm_finish: npt.NDArray[np.float64], before_b: float, free:
 
 
 def spread_cycles(before_b: float, late: int, free: int) -> float:
-    """Return the cycles that every block gains if `late` SMs end last and `free` SMs end early enough.
+    """Return the cycles by which each block starts earlier in a series of equal launches.
 
-    Early enough means that a prologue (`before_b` cycles) fits. The blocks of the next launch start in
-    groups, each with as many blocks as there are free SMs: the first group on the free SMs, the next one on
-    SMs whose blocks had started early, and so on. In repeated launches each group starts later than the
-    previous one by the same amount, so that all blocks gain `before_b` divided by the number of groups. This
-    number is rounded up: 80 blocks start in two groups, not in 1.5, which would make predictions 4 to 7 % too
-    fast (1280 x 1280 x 1024 and 3072 x 768 x 512, H200, 2026-11-22).
+    `free` SMs end so early that a prologue of the next launch (`before_b` cycles) fits before the `late`
+    other SMs end. The blocks of the next launch start in groups of `free` blocks: the first group on the free
+    SMs, the next one on SMs whose blocks had started early, and so on. In repeated launches each group starts
+    later than the previous one by the same amount, so that all blocks gain `before_b` divided by the number
+    of groups. This number is rounded up: 80 blocks start in two groups, not in 1.5, which would make
+    predictions 4 to 7 % too fast (1280 x 1280 x 1024 and 3072 x 768 x 512, H200, 2026-11-22).
     """
     return before_b / -(-late // free) if free > 0 and late > 0 else 0.0

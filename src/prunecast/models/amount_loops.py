@@ -1,6 +1,7 @@
-"""Jitted loops of `amounts.py` and `traffic.py`: counts of terms per kind of item, and repeated DRAM reads.
+"""Jitted loops of `amounts.py` and `traffic.py`: work counts per kind of item, and repeated DRAM reads.
 
-With NumPy, the terms needed a quarter of the time of an estimate: about twenty terms with ten calls each.
+Work counts are sums of about twenty terms (`terms.py`). Computing them with NumPy needed ten calls per term
+and a quarter of the time of an estimate.
 """
 
 from typing import NamedTuple
@@ -23,14 +24,14 @@ EDGE, REFILL = int(When.EDGE), int(When.REFILL)
 
 
 class Sizes(NamedTuple):
-    """Sizes of each kind of item, from which the counts of terms follow; each (kinds,) float64."""
+    """Sizes of each kind of work item, from which its work counts are computed; each (kinds,) float64."""
 
     steps: FloatArray
     """K-steps."""
     columns: FloatArray
     """Kept columns."""
     multiplied: FloatArray
-    """Kept columns plus the columns of zeros that fill up `KernelPlan.fewest_steps`."""
+    """Kept columns, plus columns of zeros that pad short items to `KernelPlan.fewest_steps` k-steps."""
     rows_share: FloatArray
     """Rows divided by `block_m`."""
     tokens_share: FloatArray
@@ -43,10 +44,11 @@ class Sizes(NamedTuple):
 
 @njit()
 def measure_terms(terms, sizes, block_k, stages, refill_from):
-    """Return how often an item of each kind executes each term, (terms, kinds) float64.
+    """Return the count of each term in an item of each kind, (terms, kinds) float64.
 
-    The count is in the term's unit, times the fraction of a full tile that the item has. It is 0 for terms of
-    `start` and `finish`, which run once per block.
+    A term stands for all instructions of a block with equal conditions (`terms._Term`). Its count is the
+    number of executions, of groups of 16 columns, or of kept columns (the term's unit), times the factor for
+    items smaller than a full tile. It is 0 for terms of `start` and `finish`, which run once per block.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def measure_terms(terms, sizes, block_k, stages, refill_from):
 
 @inner()
 def _clipped(clip, sizes, j):
-    """Return the fraction of a full tile that the item has, as `clip` defines it."""
+    """Return the work of an item of kind j relative to a full tile; `clip` is a number of `terms.Clip`."""
     if clip == TOKENS:
         return sizes.tokens_share[j]
     if clip == PARTS:
@@ -84,7 +86,7 @@ def _clipped(clip, sizes, j):
 
 @inner()
 def _applies(when, sizes, j):
-    """Return 1 if the term applies to items of kind j, else 0."""
+    """Return 1 if items of kind j meet the condition `when`, a number of `program.When`; else 0."""
     if when == PARTIAL:
         return 1.0 - sizes.owner[j]
     if when == OWNER:
@@ -96,7 +98,7 @@ def _applies(when, sizes, j):
 
 @inner()
 def _executions(term, sizes, j, block_k, stages, refill_from):
-    """Return the executions, groups of 16 columns or kept columns (the term's unit) of a term in an item."""
+    """Return the count of a term in an item of kind j: executions, groups of 16 columns, or kept columns."""
     section, on_step, shift, unit = term[0], term[1], term[2], term[3]
     steps = sizes.steps[j]
     first, stop = 0.0, steps
@@ -117,7 +119,10 @@ def _executions(term, sizes, j, block_k, stages, refill_from):
 
 @inner()
 def _up_to(step, unit, sizes, j, block_k):
-    """Return the number of units in the first `step` k-steps of an item."""
+    """Return the number of k-steps, kept columns or groups of 16 columns in the first `step` k-steps.
+
+    `unit` (a number of `terms.Unit`) selects which of them are counted, in an item of kind j.
+    """
     if unit == ONCE:
         return step
     if unit == COLUMNS:
@@ -132,18 +137,19 @@ class RowsOfItems(NamedTuple):
     """Rows of B that each item reads; the columns of A are divided into segments of equal length."""
 
     key: IntArray
-    """(items,) number of the token range, 0 <= key < keys."""
+    """(items,) index of the item's token range, 0 <= key < keys."""
     size: FloatArray
     """(items,) bytes of all rows of B in the token range."""
     start: FloatArray
-    """(items,) begin of the item's columns, in units of segments."""
+    """(items,) first of the item's columns, in units of segments: 1.5 is the middle of segment 1."""
     stop: FloatArray
-    """(items,) end of the item's columns, in units of segments."""
+    """(items,) end of the item's columns, in the unit of `start`."""
     density: FloatArray
     """(items,) fraction of the rows of a segment that the tile reads."""
     abreast: IntArray
-    """(items,) number of a group of items, 0 <= group < items. Items of one group read the same token range
-    in the same wave and share in L2 what they read. Other groups of that wave are not in step with them."""
+    """(items,) index of the item's group, 0 <= group < items. Items of a group read the same token range in
+    the same wave, and so close in time that one DRAM read of a row serves all of them. Different groups of a
+    wave read a row at unrelated times."""
     segments: int
     """Number of segments."""
     keys: int
@@ -166,9 +172,10 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
     b : `RowsOfItems`
     c_bytes : (items,) float64, bytes of C that the item writes
     capacity : usable bytes of L2
-    kept : fraction of the rows of B that L2 holds at any time, at most 1. Items that are not in step with the
-        others of their wave find this fraction, since they read rows at unrelated times (Che, Tung and Wang,
-        Hierarchical Web Caching Systems, IEEE JSAC 20, 2002: equally popular objects in an LRU cache)
+    kept : fraction of the rows of B that L2 holds at any time, at most 1. Items outside the first group of
+        their wave (`RowsOfItems.abreast`) find this fraction of their rows in L2, since they read them at
+        unrelated times (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE JSAC 20, 2002: equally
+        popular objects in an LRU cache)
     a_keys : number of pieces of A
     out_read : (waves,) float64, all zero; receives the bytes of A and B that DRAM reads in each wave
     out_waits : (items,) float64; receives the fraction of each item's k-steps that wait for DRAM, 0 to 1

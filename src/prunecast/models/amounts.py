@@ -1,7 +1,8 @@
 """Work counts of a plan (instructions, bytes, tensor FMA), summed from its warp programs.
 
-They do not depend on the GPU. Items with equal numbers of rows, tokens, kept columns and k-slices, and the
-same role in a split, have the same counts: they are one *kind*, and counts are stored once per kind.
+The counts do not depend on the GPU's speed. Work items with equal numbers of rows, tokens, kept columns and
+k-slices have equal counts if both write C or both write partial sums. They are one *kind* of item, and counts
+are stored once per kind.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from prunecast.plan.program import WarpProgram
 
 Index = npt.NDArray[np.int64]
 LARGEST_TABLE = 2**22
-"""Limit below which keys are counted in a table, which needs a tenth of the time of sorting them."""
+"""Largest size of the lookup table from keys of items to kinds. Keys beyond it are sorted first, which needs
+ten times as long as the table."""
 
 
 class _ItemKinds(NamedTuple):
@@ -35,9 +37,9 @@ class _ItemKinds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Amounts:
-    """Work counts of one plan; every matrix has one column per `Quantity`.
+    """Work counts of one plan: one column per `Quantity`, and one row per kind of work item.
 
-    Each kind of item is one row: a million items of a CSR plan are about a hundred kinds.
+    Items of equal size are one kind: the million items of a CSR plan are about a hundred kinds.
 
     Parameters
     ----------
@@ -47,10 +49,11 @@ class Amounts:
     step : (quantities,) float64, work of one full k-step of a full tile in the middle of an item
     step_count : (kinds,) float64, k-steps of one item
     tokens : (kinds,) float64, tokens of one item
-    last_k16 : (kinds,) float64, groups of 16 columns that the last k-step multiplies, 0 without k-steps
+    last_k16 : (kinds,) float64, groups of 16 columns that the last k-step multiplies; 0 if the item has no
+        k-steps
     kinds : kind of each item
-    tile_reads : (kinds,) float64, number of items of a kind, each weighted with its fraction of the tokens of
-        its tile: how often all of them together read a whole tile (or k-slice)
+    tile_reads : (kinds,) float64, sum over the items of a kind of (tokens of the item / tokens of its tile).
+        Bytes of A per item times this number, summed over kinds, count the weights of each tile once
     tensor_warps : number of warps of a block that share its tensor work
     """
 
@@ -82,9 +85,9 @@ class Amounts:
 
 
 def plan_amounts(plan: KernelPlan) -> Amounts:
-    """Return the work counts of the warp programs of a plan, without the costs of a GPU's architecture.
+    """Return the work counts of a plan's warp programs, without the additional costs on an architecture.
 
-    `launch_amounts` returns those of a launch on a GPU.
+    `launch_amounts` includes these costs.
     """
     return _amounts(plan, plan.programs, np.inf)
 
@@ -96,10 +99,11 @@ def packed_bytes(plan: KernelPlan) -> float:
 
 
 def launch_amounts(context: LaunchContext) -> Amounts:
-    """Return the work counts of a launch, clipped to the rows, tokens and kept columns of each kind of item.
+    """Return the work counts of a launch; items smaller than a full tile move fewer bytes.
 
-    Packed weights and indices move whole k-steps (or 16 kept columns at a time, if the instruction is
-    `per_k16`). Rows of B are clipped to the item's tokens, C and partial sums to its rows and tokens.
+    Packed weights and indices are read in whole k-steps, or in groups of 16 kept columns if the instruction
+    is `per_k16`. Bytes of B are proportional to the item's tokens, bytes of C and of partial sums to its rows
+    times its tokens.
     """
     # A co-resident block has one item, so the item's first steps are the first pipeline fill
     refill_from = float(context.plan.resources.stages) if context.co_resident else np.inf
@@ -158,7 +162,7 @@ def _full_step(table: Table, plan: KernelPlan) -> FloatArray:
 
 
 def _item_kinds(plan: KernelPlan) -> _ItemKinds:
-    """Return the kinds of a plan's items, in the order of their sizes."""
+    """Group the items of a plan by kind; kinds are in ascending order of the keys of `_keys`."""
     key = _keys(plan)
     highest = int(key.max(initial=-1)) + 1
     if highest > LARGEST_TABLE:

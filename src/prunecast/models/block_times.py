@@ -27,38 +27,41 @@ from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
 from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
 
 ROWS_GRAIN = 8
-"""Number of steps per block height to which rows of items are rounded, so that items share samples."""
+"""Rows of items are rounded up to multiples of `block_m` / `ROWS_GRAIN`, so that items share samples."""
 DRAM_GRAIN = 64
 """Cycles to which the DRAM time of a prefetch is rounded, so that launches share samples."""
 WAIT_GRAIN = 16
-"""Cycles to which the wait of blocks in step is rounded, so that launches share samples."""
+"""Cycles to which the result of `_step_wait_cycles` is rounded, so that launches share samples."""
 IN_STEP_SHARE = 0.7
-"""Fraction of the time of `_step_wait_cycles` that blocks wait. Kind: fitted to the simulator on 126 random
-layers of the V100, T4 and GTX 1080 Ti (2026-11-29). With 0, 0.5, 0.8 and 1 the mean difference of the two
-engines is 2.56, 2.38, 2.37 and 2.55 %."""
+"""Factor on the DRAM time in `_step_wait_cycles`. Kind: fitted to the simulator on 126 random layers of the
+V100, T4 and GTX 1080 Ti (2026-11-29). With 0, 0.5, 0.8 and 1 the mean difference between closed form and
+simulator is 2.56, 2.38, 2.37 and 2.55 %."""
 WAVES = 3
-"""Number of waves of equal blocks, or of items of a block, in a sample for the time of later items."""
+"""Number of equal items that each block slot runs, one after another, in samples that measure the time of an
+item after the first one."""
 
 
 class BlockTimes(NamedTuple):
     """SM cycles of each kind of item, each (kinds,) float64.
 
-    For `first_demand` and `demand`, the SM holds `LaunchContext.crowd` blocks, and its time is divided by
-    their number. Both are 0 if it holds only one.
+    `first` and `later` are for a block that is alone on its SM. For `first_demand` and `demand`, the SM holds
+    `LaunchContext.crowd` blocks (the most that any SM of the launch holds), and the time until all of them
+    end is divided by their number. Both are 0 if `crowd` is 1.
     """
 
     first: FloatArray
-    """Cycles from the start of a block to the end of its first item, when L2 has the item's stores."""
+    """Cycles from the start of a block until L2 has the stores of its first item."""
     later: FloatArray
-    """Additional cycles for an item that follows another one in its block."""
+    """Additional cycles for each item that follows another one in its block."""
     first_demand: FloatArray
-    """SM time per block for a first item, if all blocks of the SM start together."""
+    """SM cycles per block for its first item, if all blocks of the SM start at the same time."""
     demand: FloatArray
-    """SM time per block for an item that follows another one."""
+    """SM cycles per block for an item that follows another one in its block slot."""
     quiet: FloatArray
-    """Cycles at the end of an item in which it reads nothing."""
+    """Cycles at the end of an item during which its block reads nothing."""
     after_parts: FloatArray
-    """Cycles from the signals of all other k-slices to the end of the owner; 0 for other items."""
+    """For the owner of a split tile (the k-slice that adds the partial sums and writes C): cycles from the
+    last signal of the other k-slices to the owner's end. 0 for all other items."""
 
 
 def block_times(case: Case) -> BlockTimes:
@@ -91,7 +94,10 @@ def block_times(case: Case) -> BlockTimes:
 
 
 def ring_steps(case: Case) -> int:
-    """Return the number of k-steps that a block loads ahead, at least 2; all later k-steps are alike."""
+    """Return the number of k-steps in a block's pipeline: the largest of 2, stages, and load distance + 1.
+
+    The load distance is the number of k-steps by which the earliest load of a k-step precedes its use.
+    """
     return _ring_steps(case.context.programs, case.plan.resources.stages)
 
 
@@ -110,25 +116,26 @@ class _Steps(NamedTuple):
 
 
 class _Blocks(NamedTuple):
-    """Two versions of a block of the launch: with data in L2 (near) and with data in DRAM (far)."""
+    """Two versions of a block of the launch: `near` with its data in L2, `far` with its data in DRAM."""
 
     near: "_Block"
-    """Block whose data are all in L2, or only B if launches are co-resident."""
+    """Block whose reads all hit L2; for co-resident launches, only its reads of B do."""
     far: "_Block"
-    """Block that reads data from DRAM, except B if `LaunchContext.b_in_l2`."""
+    """Block whose reads all come from DRAM; its reads of B hit L2 if `LaunchContext.b_in_l2`."""
     far_share: float
     """Fraction of the k-steps after the first ones whose data come from DRAM, 0 to 1."""
     first_steps: int
-    """Number of k-steps at the begin of an item whose data all come from DRAM."""
+    """Number of k-steps at the begin of an item for which all data come from DRAM."""
 
 
 def _sampled(case: Case) -> _Blocks:
-    """Return the block to sample, with its data in L2 and in DRAM.
+    """Return both versions of the block to sample, and the k-steps for which `far` applies.
 
-    Filled pipeline stages hide the latency of DRAM; `chip.py` counts DRAM's bytes. Copies through registers
-    are only one k-step ahead, so they wait in every k-step with data from DRAM (`_step_wait_cycles`). Blocks
-    of co-resident launches read their weights once, from DRAM; other blocks may have read the rows of B
-    before.
+    Once the pipeline stages are filled, they hide the latency of DRAM, so that later k-steps are sampled with
+    data in L2 (`chip.py` accounts for DRAM bandwidth). Copies through registers run only one k-step ahead, so
+    these blocks wait in every k-step with data from DRAM (`_step_wait_cycles`). Blocks of co-resident
+    launches read their weights from DRAM, each byte once; their rows of B may already be in L2 because
+    another block has read them.
     """
     context, plan, gpu = case.context, case.plan, case.gpu
     programs = context.programs
@@ -163,11 +170,12 @@ def _sampled(case: Case) -> _Blocks:
 
 
 def _step_wait_cycles(case: Case) -> int:
-    """Return the cycles in which DRAM serves what blocks in step request in a k-step of the first wave.
+    """Return the cycles for which blocks of the first wave wait for DRAM in each k-step.
 
-    Blocks that have the same tile and k-slice, and different tokens, read equally many rows in each k-step.
-    They wait together, because DRAM serves the requests of their warps in turn. Blocks of other tiles drift
-    apart.
+    Blocks with the same tile and k-slice, but different tokens, run in step, because they read equally many
+    rows in each k-step and DRAM serves their requests in turn. Each of them waits for the reads of all.
+    Blocks of different tiles drift apart and do not wait for each other. The result is `IN_STEP_SHARE` times
+    the DRAM time of one k-step of one block times the mean number of blocks in step.
     """
     plan, first = case.plan, case.traffic.waves.of_item == 0
     steps = float(plan.steps_per_item[first].sum(dtype=np.int64))
@@ -180,7 +188,7 @@ def _step_wait_cycles(case: Case) -> int:
 
 
 def _first_reads(case: Case) -> float:
-    """Return the fraction of k-steps in which a warp is the first of the launch to read some row of B.
+    """Return the fraction of k-steps in which a warp reads a row of B that no block has read before.
 
     All blocks of a co-resident launch read concurrently, each the rows of its own kept columns.
     """
@@ -214,7 +222,7 @@ def _rounded_rows(case: Case) -> np.ndarray:
 
 
 def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> BlockTimes:
-    """Return the times of items that differ only in their k-steps, each (items,)."""
+    """Return the times of items that differ only in their number of columns; each field is (items,)."""
     context = case.context
     first = later = _cycles(blocks, item, steps, ALONE)
     if case.plan.item_count > case.plan.blocks:
@@ -234,7 +242,11 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
-    """Return the cycles of a last k-step during which its block reads nothing; 0 if it still reads."""
+    """Return the cycles of an item's last k-step if its block reads nothing meanwhile, else 0.
+
+    Producer warps that run ahead have read all data by then, and the k-step lasts as long as its tensor or
+    shared-memory work.
+    """
     programs, step = case.context.programs, sm_level_cycles(case.amounts.step, case.rates)
     if case.traits.runs_ahead:
         return max(float(step["tensor"]), float(step["shared"]))
@@ -245,11 +257,11 @@ def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
 def _demand_later(
     case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps, first: FloatArray
 ) -> FloatArray:
-    """Return `BlockTimes.demand` of items that follow another one, (items,).
+    """Return `BlockTimes.demand`: SM cycles per block for an item that follows another one, (items,).
 
     Parameters
     ----------
-    first : (items,) `BlockTimes.first_demand`, the result if each slot runs only one item
+    first : (items,) `BlockTimes.first_demand`; returned unchanged if each block slot runs only one item
     """
     plan, crowd = case.plan, case.context.crowd
     if plan.item_count <= crowd * case.gpu.sm_count:
@@ -262,9 +274,10 @@ def _demand_later(
 
 
 def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) -> FloatArray:
-    """Return the cycles of a sample, (items,): first k-steps with data in DRAM, later ones with a mix.
+    """Return the cycles of a sample, (items,), with data partly in L2 and partly in DRAM.
 
-    The time of later k-steps is the mean of the times with data in L2 and in DRAM, weighted by `far_share`.
+    The first `first_steps` k-steps have their data in DRAM. The time of the later ones is the mean of the
+    times with data in L2 and in DRAM, weighted by 1 - `far_share` and `far_share`.
     """
     near, far, share, first_steps = blocks
     if near is far:
@@ -284,7 +297,7 @@ def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) 
 
 
 class _Block:
-    """A sampled block and the times derived from its samples; each is computed once."""
+    """A block, the samples of it, and the times derived from them; each time is computed once and cached."""
 
     def __init__(self, sampled: SampledBlock) -> None:
         self._sampled, self._samples = sampled, BlockSamples(sampled)
@@ -295,9 +308,10 @@ class _Block:
         self.ring = _ring_steps(sampled.programs, sampled.stages)
 
     def cycles(self, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
-        """Return the cycles of a run of items with the given k-steps, (items,).
+        """Return the cycles of a sample whose items have the given k-steps, (items,).
 
-        Only up to twice `ring` k-steps are simulated. Each further k-step needs `pace`.
+        At most 2 * `ring` k-steps are simulated (`ring` is the result of `ring_steps`). Each further k-step
+        adds the steady-state time `pace`.
         """
         groups = -(-self.block_k // 16)
         few = np.minimum(steps.steps, 2 * self.ring)
@@ -326,10 +340,10 @@ class _Block:
         return self._known[key]
 
     def tail(self, item: SampledItem) -> float:
-        """Return the cycles from the last k-step of an item until L2 has its stores.
+        """Return the cycles at the end of an item during which its block reads nothing, until L2 has C.
 
-        If k-steps read nothing and the programs contain no prefetch for the next launch (`posted`), the
-        cycles count from the last load of `begin`.
+        They start after the last k-step. They already start after the last load of `begin` if the block reads
+        nothing later: its k-steps contain no loads, and it does not prefetch weights for the next launch.
         """
         return self._without(item, self._until_tail)
 
@@ -341,14 +355,15 @@ class _Block:
         return replace(whole, begin=(*program.begin[:last], Instruction(Op.WAIT_LOAD)), step=())
 
     def after_parts(self, item: SampledItem) -> float:
-        """Return the cycles of an owner from the signals of all other k-slices until L2 has its stores.
+        """Return the cycles from the last signal of the other k-slices until L2 has the owner's stores.
 
-        It is 0 for other items.
+        The owner is the k-slice that adds the partial sums of a split tile and writes C. The result is 0 for
+        unsplit items and for k-slices that are not the owner.
         """
         return 0.0 if item.parts == 1 or not item.owner else self._without(item, _until_parts)
 
     def _without(self, item: SampledItem, cut: Callable[[WarpProgram], WarpProgram]) -> float:
-        """Return the cycles that the block saves if `cut` shortens its programs."""
+        """Return the cycles by which an item ends earlier if `cut` removes a part of the warp programs."""
         if (cut, item) not in self._known:
             whole = item._replace(columns=2 * self.ring * self.block_k)
             shorter = tuple(cut(program) for program in self._sampled.programs)

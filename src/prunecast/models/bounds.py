@@ -1,4 +1,4 @@
-"""Lower bounds of a plan's cycles, one per level of the roofline, for any order of events."""
+"""Lower bounds of a plan's cycles, one per level of the roofline, valid for any schedule of its blocks."""
 
 from typing import NamedTuple
 
@@ -16,9 +16,10 @@ from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 
 def bound_cycles(plan: KernelPlan, gpu: GpuSpec, clock_hz: float) -> dict[str, float]:
-    """Return level of `LEVELS` -> lower bound of the cycles for which it is busy at the given SM clock.
+    """Return a dict from each level of `LEVELS` to a lower bound of the launch's cycles at an SM clock.
 
-    The levels l2 and dram count for the whole chip, all others for the busiest SM.
+    The bound is the least number of cycles for which the level is busy: for l2 and dram that of the chip, for
+    all other levels that of the busiest SM.
 
     tensor, issue, shared, l2 port
         A unit (a block with its list for the schedule STATIC, else an item) runs on one SM. With P SMs and
@@ -71,18 +72,18 @@ class L2Seconds(NamedTuple):
     reads: float
     """Seconds of reads, as if all rows were aligned to lines."""
     requests: float
-    """Seconds of read requests, including the additional ones of misaligned rows. The additional requests
-    queue while all SMs work, which the pipeline stages hide, and are served when fewer SMs work. They
-    therefore bound only the time of a whole launch."""
+    """Seconds of read requests, including additional ones because rows are not aligned to lines. While all
+    SMs work, the additional requests queue and pipeline stages hide the wait; they are served when fewer SMs
+    work. They therefore limit only the time of a whole launch."""
     stores: float
-    """Seconds of stores in which L2 serves no reads (`GpuSpec.l2_store_read_share`)."""
+    """Seconds of stores during which L2 serves no reads (`GpuSpec.l2_store_read_share`)."""
     merging: float
-    """Seconds of all stores concurrently with reads, including those in which L2 merges partly written
-    sectors of C with their old content."""
+    """Seconds for which L2 is busy with stores if reads do not interfere. They include the merging of partly
+    written sectors of C with their old content."""
 
     @classmethod
     def of(cls, context: LaunchContext, amounts: Amounts, traffic: Traffic) -> "L2Seconds":
-        """Return the seconds of a launch; reads and stores have separate rates."""
+        """Return the seconds for which a launch occupies L2; reads and stores have separate rates."""
         gpu, traits, step = context.gpu, program_traits(context.programs), amounts.step
         partials = float(amounts.kinds.members @ amounts.edges[:, Quantity.PARTIALS_OUT])
         stores = traffic.c_bytes + partials
@@ -104,7 +105,10 @@ class L2Seconds(NamedTuple):
 
 
 def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:
-    """Return the busy cycles of each unit of one SM for work counts (..., quantities): level -> (...,)."""
+    """Return a dict from each level inside an SM to its busy cycles, shape (...,).
+
+    The levels are tensor, issue, shared and l2 port; `amounts` are work counts, shape (..., quantities).
+    """
     fma, rate = amounts[..., Quantity.FMA], rates.tensor_fma_per_clk
     slots = np.maximum(amounts[..., Quantity.ISSUE], amounts[..., Quantity.FP32] * rates.fp32_cycles)
     return {
@@ -116,7 +120,8 @@ def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray
 
 
 OF_AN_SM = slice(Quantity.PORT + 1)
-"""Quantities that `sm_level_cycles` needs. Summing only these needs a third of the time of summing all."""
+"""Slice of the columns of `Amounts` that `sm_level_cycles` needs. Sums of only these columns need a third of
+the time of sums of all columns."""
 
 
 class _Units(NamedTuple):
@@ -129,7 +134,7 @@ class _Units(NamedTuple):
 
 
 def _units(context: LaunchContext, amounts: Amounts) -> _Units:
-    """Return one row per block for the schedule STATIC, else one row per kind of item."""
+    """Return the work of scheduled units: a row per block for the schedule STATIC, else per kind of item."""
     whole, block = amounts.whole[:, OF_AN_SM], amounts.block[OF_AN_SM]
     if context.plan.schedule is Schedule.STATIC:
         blocks = units_of(context.plan, whole[amounts.kinds.of_item])

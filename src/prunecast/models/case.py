@@ -49,7 +49,7 @@ class Estimate:
 
     @property
     def step_cycles(self) -> dict[str, float]:
-        """Level of `LEVELS` -> cycles of one full k-step of a block, while all resident blocks work."""
+        """Level of `LEVELS` -> cycles for which one full k-step of all resident blocks occupies the level."""
         return self.explained().step_cycles
 
     @property

@@ -1,4 +1,4 @@
-"""End of a launch from the ends of its SMs, which slow down if their requests exceed L2 or DRAM bandwidth."""
+"""Compute the end of a launch from the ends of its SMs, slowed down if they exceed L2 or DRAM bandwidth."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -29,8 +29,8 @@ from prunecast.plan.kernel_plan import Schedule
 QUEUE_ORDER = 5
 """Order p of the norm (s^p + d^p)^(1/p) that combines the time s of the SMs with the concurrent time d of
 DRAM. Kind: fitted, half of the fit cases of the tile, 2:4 and dense kernels, H200, 2026-11-22. The MAPE is
-3.68 % for the maximum of both times, 3.47 for order 4, 3.41 for 5 and 3.43 for 6. The norm applied to each
-interval between the ends of two SMs at that time; it was not fitted again."""
+3.68 % for the maximum of both times, 3.47 for order 4, 3.41 for 5 and 3.43 for 6. At that time the norm was
+applied to each interval between the ends of two SMs, now to each wave; the order was not fitted again."""
 
 
 class _WaveShares(NamedTuple):
@@ -39,7 +39,7 @@ class _WaveShares(NamedTuple):
     The first wave reads B from DRAM, and later waves find it in L2 as far as tiles share columns. If tiles
     have few k-steps, DRAM therefore delays only the first wave. Layers of trained weights with 16,384 tokens
     and tiles of 64 rows (`benchmarks.guided`, H200) were predicted 13 % too fast with evenly distributed
-    reads, and 7 % too fast with these.
+    reads, and 7 % too fast with these fractions.
     """
 
     work: FloatArray
@@ -52,7 +52,9 @@ _ONE_WAVE = _WaveShares(np.ones(1), np.ones(1))
 
 
 def _wave_shares(waves: WaveReads, item_cycles: Callable[[], FloatArray]) -> _WaveShares:
-    """Return the fractions of work and reads of each wave; reads follow the work if DRAM reads nothing.
+    """Return the fractions of work and of DRAM reads in each wave.
+
+    If DRAM reads nothing, the fractions of reads are set to those of the work.
 
     Parameters
     ----------
@@ -100,12 +102,13 @@ def chip_ends(
     quiet_end: FloatArray,
     item_cycles: Callable[[], FloatArray],
 ) -> ChipEnds:
-    """Return the input of `chip_cycles` for a placement.
+    """Return the input of `chip_cycles` for a placement of units (blocks with their items) on SMs.
 
     Parameters
     ----------
-    placement : SM and end of each unit, for unlimited bandwidth of L2 and DRAM
-    quiet_end : (units,) cycles at the end of each unit in which it reads nothing
+    placement : SM of each unit, and the cycle in which each block slot ends, for unlimited bandwidth of L2
+        and DRAM
+    quiet_end : (units,) cycles at the end of each unit during which it reads nothing
     item_cycles : returns the SM time of each item, (items,) cycles; called only if there are several waves
     """
     # No data arrive before the first block has started, unless it did so during the preceding launch, and its
@@ -147,11 +150,17 @@ def chip_ends(
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
-    """Return the cycles per launch in which SMs read nothing between consecutive hardware-scheduled blocks.
+    """Return the cycles per launch in which all SMs read nothing, because all of them change blocks at once.
 
-    It is 0 for other schedules, for co-resident launches, and if no producer warps run ahead. It is 0 for
-    grouped launches too: their blocks read weights and tokens of different experts, so that blocks of
-    different SMs are not in lockstep.
+    Hardware-scheduled blocks with producer warps run in lockstep on all SMs. Between two of them an SM reads
+    nothing from the last load of one block (`quiet_end`) to the first read of B by the next block. In all
+    other cases the result is 0, because some SMs read while others change blocks: for other schedules, for
+    co-resident launches, for blocks without producer warps, and for grouped launches, whose blocks read
+    weights and tokens of different experts.
+
+    Parameters
+    ----------
+    quiet_end : (units,) cycles at the end of each block during which it reads nothing
     """
     plan = case.plan
     one_after_another = plan.schedule is Schedule.HARDWARE and not case.context.co_resident

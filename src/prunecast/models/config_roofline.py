@@ -1,7 +1,7 @@
-"""Roofline of a kernel config without a plan: the longest of busiest SM, L2 and DRAM.
+"""Roofline of a kernel config without a plan: the maximum of the times of the busiest SM, of L2 and of DRAM.
 
-It is coarse on purpose, to rank configs before planning them; `roofline.py` predicts the time of a plan. It
-does not model the clock under load, tails of overlapping launches, or waits for other SMs.
+This model is coarse on purpose, to rank configs before planning them; `roofline.py` predicts the time of a
+plan. It does not model the clock under load, tails of overlapping launches, or waits for other SMs.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,10 @@ from prunecast.launch.overlap import spread_cycles
 MOST_PARTS = 8
 """Maximum number of split-K slices of a tile that is tried."""
 UNEVEN = 1.1
-"""Ratio of the longest to the mean item above which the formula for waves of equal items is not used."""
+"""Ratio of the longest to the mean item up to which items are treated as equal and run in waves."""
 TAIL_SHARE = 0.5
-"""Fraction of the longest item by which uneven, hardware-scheduled blocks end later than the mean load."""
+"""Time by which the last SM ends after the mean of all SMs, as a fraction of the longest item, for unequal
+blocks that the hardware schedules."""
 
 
 def roofline_seconds(configs: Sequence[ItemTimes], other_bytes: float, gpu: GpuSpec) -> list[float]:
@@ -37,7 +38,7 @@ def _seconds(times: ItemTimes, other_bytes: float, gpu: GpuSpec) -> float:
 
 
 def _sm_cycles(times: ItemTimes, gpu: GpuSpec) -> float:
-    """Return the SM cycles until the last SM ends: the minimum of unsplit tiles in waves and of split-K."""
+    """Return the SM cycles until the last SM ends; split-K is used if it is faster than unsplit tiles."""
     longest, alone, pipe = float(times.alone.max()), float(times.alone.mean()), float(times.pipe.mean())
     items = times.alone.size * times.ranges
     even = items / gpu.sm_count * max(alone / times.slots, pipe)

@@ -1,6 +1,7 @@
 """Jitted loops of the performance models, on plain arrays and numbers.
 
-`waves.py`, `chip.py` and `bounds.py` call them and define the quantities. Arrays named `out_*` are written.
+`waves.py`, `chip.py` and `bounds.py` call these functions and define their quantities. The functions write
+their results to arrays named `out_*`.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ def _key(ends, sm, leaves):
 
 @inner()
 def _new_queue(ends):
-    """Return a winner tree over SMs: the second half is the leaves, and entry 1 is the lowest key."""
+    """Return a winner tree over SMs: the second half contains the leaves, and entry 1 is the lowest key."""
     leaves = 1
     while leaves < ends.size:
         leaves *= 2
@@ -54,9 +55,9 @@ def _requeue(key, sm, new_key):
 
 @inner()
 def _next_end(sm, now, unit, left, alone, demand, ending):
-    """Return the cycle at which the next resident unit of an SM ends; infinity if the SM is empty.
+    """Return the cycle at which the first of an SM's resident units ends; infinity if the SM is empty.
 
-    `ending[sm]` receives the slot of that unit.
+    The block slot of this unit is written to `ending[sm]`.
     """
     residents = 0
     for slot in range(unit.shape[1]):
@@ -75,12 +76,12 @@ def _next_end(sm, now, unit, left, alone, demand, ending):
 
 @inner()
 def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
-    """Run units like `run_down` on SMs with one slot each.
+    """Schedule units as `run_down` does, on SMs with one block slot each.
 
     Parameters
     ----------
-    following : first unit that no SM has at the start
-    first : (SMs,) unit that each SM starts with, or -1
+    following : first unit that does not start at once; it runs on the next SM that becomes free
+    first : (SMs,) unit with which each SM starts; -1 if the SM has none
     """
     ends = np.full(first.size, np.inf)
     for sm in range(first.size):
@@ -99,7 +100,7 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
 
 @njit()
 def run_down(alone, demand, places, out_finish, out_sm):
-    """Schedule units in order: each slot that becomes free runs the next unit, and slots share their SM.
+    """Schedule units (blocks) in order: each block slot that becomes free runs the next unit.
 
     With r resident units on an SM, each of them completes the fraction 1 / max(alone, r * demand) of its work
     per cycle.
@@ -180,18 +181,18 @@ class BlockLists(NamedTuple):
     block_cycles: float
     """Cycles of a block without items."""
     signal: float
-    """Cycles from the end of a k-slice until its owner has the signal."""
+    """Cycles from the end of a k-slice until the owner of its tile receives the signal."""
 
 
 @inner()
 def _run_list(lists, block, ready, parts_only):
-    """Return the cycle at which the list of a block ends.
+    """Return the cycle at which a block ends its list of items.
 
     Parameters
     ----------
-    ready : (groups,) cycle at which all k-slices of a group have signalled; k-slices raise it, owners wait
-        for it
-    parts_only : stop before the first owner, to set `ready` only
+    ready : (groups,) cycle of the last signal of each group's k-slices. This function raises it for each
+        k-slice of the block, and lets owners (which add the partial sums) wait for it
+    parts_only : True to stop before the first owner, in a first pass that only computes `ready`
     """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
     now = lists.block_cycles if first == stop else 0.0
@@ -209,16 +210,19 @@ def _run_list(lists, block, ready, parts_only):
 
 @njit()
 def run_lists(lists, out_alone, out_demand, out_quiet):
-    """Compute the times of the list of items of each block.
+    """Compute the times that each block needs for its list of items.
 
-    In every list the k-slices precede the owners, so that no k-slice comes after an item that waits.
+    The owner of a split tile (the item that adds the partial sums and writes C) waits for the other k-slices
+    of the tile. In every list all of these k-slices precede all owners, so that no k-slice is delayed by an
+    owner that waits.
 
     Parameters
     ----------
     lists : `BlockLists`
     out_alone : (blocks,) float64; receives the cycles of a block if it is the only one on its SM
-    out_demand : (blocks,) float64, all zero; receives the SM time per block if the SM holds as many as fit
-    out_quiet : (blocks,) float64; receives the cycles at the end of a block in which it reads nothing
+    out_demand : (blocks,) float64, all zero; receives the SM cycles per block if the SM holds
+        `LaunchContext.crowd` blocks: the cycles until all of them end, divided by their number
+    out_quiet : (blocks,) float64; receives the cycles at the end of a block during which it reads nothing
     """
     groups = 0
     for i in range(lists.group.size):
@@ -258,16 +262,16 @@ class ChipEnds(NamedTuple):
     """Input of `chip_cycles` for any SM clock: cycles, seconds (names that end in `_s`) and fractions."""
 
     fetching: SmEnds
-    """Times at which SMs have read all data and stored C of all items except the last ones."""
+    """Times at which SMs have finished all reads, and all stores except those of their last items."""
     working: SmEnds
-    """Times at which SMs have made all reads and stores."""
+    """Times at which SMs have finished all reads and stores."""
     between: float
-    """Cycles per launch in which an SM reads nothing between the end of a block and the begin of the next."""
+    """Cycles per launch in which all SMs change blocks at once and read nothing (`chip._between_cycles`)."""
     behind: float
     """Cycles from the last read to the last store of the launch."""
     head_start: float
-    """Cycles per launch that repeated launches save: blocks of the next launch run their prologues on SMs
-    that have finished, and if some SMs end early, fewer blocks can be the straggler."""
+    """Cycles that each of a series of launches saves. Blocks of the next launch run their prologues on SMs
+    that have finished. Also, if some SMs end early, fewer blocks can delay the end as stragglers."""
     extra_latency: float
     """Cycles by which stragglers delay the end of the launch."""
     earlier_share: float
@@ -303,7 +307,8 @@ class ChipEnds(NamedTuple):
 def stretched(ends, most):
     """Return the cycles until the last SM ends if the busiest memory level needs `most` cycles in total.
 
-    Each interval of `ends` lasts as for unlimited bandwidth, or its fraction of `most` if that is longer.
+    An interval between the ends of two SMs lasts as long as with unlimited bandwidth, or `most` times the
+    fraction of all requests that SMs make in the interval, whichever is longer.
     """
     total = 0.0
     for i in range(ends.lasting.size):
@@ -340,9 +345,9 @@ def queued(ends, reads, evenly, wave_work, wave_reads, order):
 def chip_cycles(chip, clock_hz, queue_order):
     """Return the cycles until the last SM has ended and L2 has its stores.
 
-    If launches repeat, DRAM must write all of C and the partial sums within the time of one launch. L2 evicts
-    old lines for new ones. While a launch reads, L2 therefore evicts a part of the C of earlier launches.
-    This part is assumed to be the fraction of the bytes of DRAM traffic that are reads.
+    If launches repeat, DRAM must write all of C and the partial sums within the time of one launch. Every
+    line that enters L2 evicts an old line, so that the reads of a launch evict a part of the C of earlier
+    launches. This part of C is assumed to equal the fraction of DRAM traffic that is reads.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 """Weight prefetch: blocks request weights before `griddepcontrol.wait`, and rows of B after it.
 
-Blocks of co-resident launches prefetch while the preceding launch still runs. LOAD_A instructions that are
-`posted` therefore represent the prefetch of the next launch, which DRAM serves during this launch. If a
-launch of a tile kernel has one wave, DRAM serves the prefetch of all blocks before the first rows of B. If
-SMs are free, the blocks that start early have their weights by then.
+Blocks of co-resident launches prefetch while the preceding launch still runs. In their warp programs, a
+LOAD_A instruction with `posted` set represents the prefetch by the next launch, which DRAM serves during this
+launch. If a launch of a tile kernel has one wave, DRAM serves the prefetch of all blocks before the first
+rows of B. If SMs are free during the preceding launch, the blocks that start early on them already have their
+weights when they may read B.
 """
 
 from itertools import takewhile
@@ -17,14 +18,17 @@ from prunecast.plan.program import Instruction, Op
 def posted_bytes(context: LaunchContext) -> float:
     """Return the bytes of weights that the blocks of the next launch prefetch while this launch runs.
 
-    The next launch is taken as equal to this one. Only the blocks that the GPU holds at once prefetch before
-    this launch ends.
+    The next launch is assumed to equal this one. Only as many of its blocks as the GPU holds at once prefetch
+    before this launch ends.
     """
     return _weight_bytes(context, min(context.plan.item_count, context.held), posted=True)
 
 
 def unposted_bytes(context: LaunchContext, blocks: int) -> float:
-    """Return the bytes of weights that the first `blocks` blocks of this launch load before rows of B."""
+    """Return the bytes of weights that the first `blocks` blocks of this launch load before rows of B.
+
+    The prefetch for the next launch is not included.
+    """
     return _weight_bytes(context, blocks, posted=False)
 
 
@@ -39,7 +43,9 @@ def _weight_bytes(context: LaunchContext, items: int, *, posted: bool) -> float:
 
 
 def _bytes_of(load: Instruction, warps: int, columns: np.ndarray, block_k: int) -> float:
-    """Return the bytes that a load of weights moves for all items that have the k-step it acts on.
+    """Return the bytes that a load of weights moves, summed over items.
+
+    The load acts on the k-step `load.ahead` of an item and is skipped for items without this k-step.
 
     Parameters
     ----------
@@ -57,7 +63,8 @@ def first_weights_s(context: LaunchContext, share: float, a_bytes: float, column
 
     Parameters
     ----------
-    share : `MemoryRules.weights_first`, fraction of the weights of the first pipeline fill
+    share : `MemoryRules.weights_first`, fraction of the weights of the first pipeline fill that DRAM serves
+        before rows of B
     a_bytes : bytes of weights that all items read
     columns : sum of the kept columns of all items
     """

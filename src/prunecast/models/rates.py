@@ -50,14 +50,14 @@ class ProgramTraits(NamedTuple):
     runs_ahead: bool
     """True if producer warps (which only fetch) start the next item while consumer warps finish this one."""
     copies_through_registers: bool
-    """True if warps load the data of the next k-step, including rows of B, into registers and then write them
-    to shared memory: exactly one step ahead."""
+    """True if warps load the data of the next k-step, including rows of B, into registers and write them to
+    shared memory one k-step later. No data are requested more than one k-step ahead."""
     waits_for_parts: bool
     """True if owners of split tiles wait for the partial sums; if False, another launch adds them."""
     gathered_lines: float
-    """L2 cost of gathered rows of B, relative to rows that are aligned to lines."""
+    """L2 time of gathered rows of B, relative to rows that are aligned to L2 lines (at least 1)."""
     stores: StoreCost
-    """Cost of the stores of C, relative to rows that are aligned to lines."""
+    """Costs of the stores of C, relative to rows that are aligned to L2 lines."""
 
 
 @lru_cache(maxsize=1024)
@@ -74,12 +74,12 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
 
 
 def store_rate(context: LaunchContext) -> float:
-    """Return the bytes per cycle that L2 accepts from one SM, the harmonic mean over all waves of items.
+    """Return the bytes of C per cycle that L2 accepts from one SM: the harmonic mean over all waves of items.
 
-    In the first wave all SMs with a block store at once. Then blocks drift apart: those whose stores L2 has
-    served first begin their next items first, so that later stores pass at the rate of the SM's port. Blocks
-    with producer warps stay in step (measured on the H200). A byte counts once, whatever the alignment of its
-    row, at the maximum clock.
+    In the first wave all SMs store at once and share the bandwidth of L2. Then blocks drift apart: those
+    whose stores L2 has served first begin their next items first, so that later stores pass at the rate of
+    the SM's port. Blocks with producer warps stay in step (measured on the H200) and always share L2. Cycles
+    are at the maximum clock.
     """
     plan, gpu = context.plan, context.gpu
     busy_sms = max(min(plan.blocks, gpu.sm_count), 1)

@@ -41,8 +41,9 @@ from prunecast.models.waves import Placement, place_units, unit_costs
 from prunecast.plan.kernel_plan import KernelPlan
 
 CLOCK_ROUNDS = 6
-"""Maximum number of rounds cycles -> duty -> clock -> cycles. Each round reduces the error to about a third:
-the clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 % after six."""
+"""Maximum number of iterations cycles -> tensor duty -> clock -> cycles. Each iteration reduces the error to
+about a third: the clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 %
+after six iterations."""
 SAME_CLOCK = 1e-12
 """Relative change of the SM clock at which the fixed-point iteration stops. Kind: choice, rounding."""
 
@@ -119,7 +120,7 @@ class _Once:
 
 
 def _item_cycles(case: Case, times: BlockTimes) -> FloatArray:
-    """Return the SM time per item, (items,) cycles, if the SM's slots run equal items."""
+    """Return the SM time per item, (items,) cycles, if all block slots of the SM run equal items."""
     of_kinds = np.maximum(times.later / case.context.fit.blocks_per_sm, times.demand)
     return np.asarray(of_kinds[case.amounts.kinds.of_item])
 
@@ -158,7 +159,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
 
     Parameters
     ----------
-    launch_s : seconds per launch outside of the plan's cycles, without other kernels
+    launch_s : launch overhead in seconds, without the time of other kernels that the operator launches
     """
     gpu = case.gpu
     total = case.amounts.total(case.plan.blocks)
@@ -185,7 +186,10 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:
-    """Return level -> cycles per full k-step of a block, while all SMs and their resident blocks work."""
+    """Return `Estimate.step_cycles`: a dict from level to its busy cycles for a k-step of all blocks.
+
+    Each resident block of every SM runs one full k-step.
+    """
     gpu, step = case.gpu, case.amounts.step
     resident = min(case.context.fit.blocks_per_sm, -(-case.plan.blocks // gpu.sm_count))
     cycles = {level: resident * float(c) for level, c in sm_level_cycles(step, case.rates).items()}

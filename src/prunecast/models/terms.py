@@ -1,8 +1,9 @@
-"""Warp programs as a short table of terms, from which the work counts of an item follow.
+"""Conversion of warp programs to a short table of terms, from which the work counts of an item are computed.
 
-Every count is linear in a few sizes of an item (k-steps, kept columns, rows, tokens, k-slices). Equal terms
-of all instructions of all warps are therefore added once, and the counts of a work list are one matrix
-product.
+A term stands for all instructions of a block that run under equal conditions (`_Term`). It has one
+coefficient per `Quantity`: the work of one execution, of 16 columns, or of one kept column. The work of an
+item is the sum over the terms of count times coefficient, so that the work counts of all kinds of items are
+one matrix product.
 """
 
 from enum import IntEnum
@@ -69,33 +70,33 @@ class ProgramSection(IntEnum):
 
 
 class Unit(IntEnum):
-    """Unit of a coefficient: what the amount of a term is counted per."""
+    """Unit in which a term is counted; its coefficients are the work per unit."""
 
     ONCE = 0
-    """Execution."""
+    """One execution of the instruction."""
     K16 = 1
-    """Group of 16 columns of the k-step."""
+    """One group of 16 columns of a k-step."""
     COLUMNS = 2
-    """Kept column of the k-step."""
+    """One kept column of a k-step."""
 
 
 class Clip(IntEnum):
-    """Factor by which an item's work differs from that of a full tile (`block_m` x `block_n`)."""
+    """Factor on the work of an item, relative to a full tile of `block_m` rows and `block_n` tokens."""
 
     FULL = 0
-    """1."""
+    """1: the work does not depend on the rows and tokens of the item."""
     TOKENS = 1
-    """Fraction of `block_n` tokens that the item has."""
+    """Tokens of the item divided by `block_n`."""
     AREA = 2
-    """Fraction of the rows times fraction of the tokens."""
+    """Rows of the item divided by `block_m`, times TOKENS."""
     AREA_OF_PARTS = 3
-    """AREA times the number of other k-slices of the tile."""
+    """AREA times the number of other k-slices of the item's tile."""
     PARTS = 4
-    """Number of other k-slices of the tile."""
+    """Number of other k-slices of the item's tile."""
 
 
 class _Term(NamedTuple):
-    """Conditions and multipliers of a coefficient."""
+    """Conditions and factors of instructions; those with equal fields are added to one term."""
 
     section: ProgramSection
     on_step: bool
@@ -131,14 +132,14 @@ _CLIPS = {
     Quantity.PARTIALS_OUT: Clip.AREA,
     Quantity.PARTIALS_IN: Clip.AREA_OF_PARTS,
 }
-"""Data -> clip of its bytes, where this is not `Clip.FULL`."""
+"""Quantity -> factor on its bytes for items smaller than a full tile; `Clip.FULL` for other quantities."""
 _WHOLE_CLIPS = {**_CLIPS, Quantity.PARTIALS_OUT: Clip.FULL, Quantity.PARTIALS_IN: Clip.PARTS}
-"""`_CLIPS` of sums in the layout of registers, `Instruction.whole`."""
+"""`_CLIPS` of instructions with `Instruction.whole`, which always move the partial sums of a full tile."""
 
 
 @lru_cache(maxsize=64)
 def table_of(programs: tuple[WarpProgram, ...]) -> Table:
-    """Return the programs as a table in which equal terms of all instructions are added."""
+    """Return the table of terms of a block's warp programs, one program per role."""
     sums: dict[_Term, FloatArray] = {}
     tensor_fma: list[int] = []
     for program in programs:
@@ -165,7 +166,11 @@ def _table(terms: tuple[_Term, ...], weights: FloatArray, tensor_warps: float) -
 def _add_terms(
     sums: dict[_Term, FloatArray], section: ProgramSection, instruction: Instruction, warps: int
 ) -> None:
-    """Add the contributions of one instruction, executed by `warps` warps, to each quantity of its terms."""
+    """Add the work of one instruction, executed by `warps` warps, to the coefficients in `sums`.
+
+    `sums` maps each term to its coefficients, (quantities,). An instruction contributes to several terms if
+    its quantities have different units or factors, e.g. issue slots per execution and bytes per column.
+    """
     op, amount = instruction.op, float(instruction.amount)
     on_step = op in ON_STEP or instruction.per_k16
     shift = -instruction.amount if op is Op.RELEASE else instruction.ahead if on_step else 0

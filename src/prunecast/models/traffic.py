@@ -89,9 +89,9 @@ def plan_traffic(
 ) -> Traffic:
     """Return the traffic of a launch of which `resident_blocks` blocks run concurrently.
 
-    A valid plan covers every tile once for every token of its expert. The pieces of A that items read,
-    weighted with the items' fractions of the tokens, therefore add up to one read of A. `b_bytes` counts
-    the rows of B (or channels of a convolution's input) that at least one tile of an expert keeps.
+    `a_bytes` counts A once: the bytes that each item reads are weighted with its fraction of the tokens, and
+    the items of a tile cover every token once. `b_bytes` counts the rows of B (or channels of a convolution's
+    input) that at least one tile of an expert keeps.
     """
     plan = context.plan
     total = amounts.total(plan.blocks)
@@ -213,10 +213,10 @@ def _abreast(
 ) -> _Int64Array:
     """Return the group number of each item, (items,) int64; see `RowsOfItems.abreast`.
 
-    Two items of a wave share a row if L2 still holds it from the first reader when the second one reads it.
-    This is the case if they are at most `window` columns apart, both at their begin and halfway. The begin of
-    an item is the number of columns that its block has processed before. An item with fewer kept columns
-    passes through A's columns faster.
+    Two items of a wave share the DRAM read of a row if L2 still holds the row when the second item reads it.
+    This is so if the items are at most `window` columns of A apart, both when they begin and halfway. An item
+    begins after the columns that its block has processed before. An item with fewer kept columns passes
+    through A's columns faster, so that items of unequal tiles drift apart.
     """
     wave, work = order.wave, plan.work
     of_wave = wave * (int(token_range.max()) + 1) + token_range

@@ -1,4 +1,4 @@
-"""Cost of blocks with their item lists, placement of blocks on SMs, and the end of each SM."""
+"""Compute the cost of blocks with their lists of items, their placement on SMs, and the end of each SM."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from prunecast.models.loops import BlockLists, run_down, run_lists
 from prunecast.models.terms import FloatArray
 
 EXACT_WAVES = 64
-"""Number of last waves whose units are scheduled one by one. Earlier waves fill all slots evenly, to within
-one unit."""
+"""Number of waves at the end of a launch whose units are scheduled one by one. Earlier waves are assumed to
+fill all block slots evenly."""
 
 BURST_SHARE = 0.4
 """Wait of a block for its first stages, as a fraction of the time in which L2 or DRAM delivers the first
@@ -70,7 +70,7 @@ class _Seats(NamedTuple):
     early: int
     """Number of units before the last `EXACT_WAVES` waves."""
     places: npt.NDArray[np.int64]
-    """(units after the early ones,) SM on which a unit starts at once, else -1."""
+    """(units after the `early` ones,) SM of units that start when the launch begins; -1 for all others."""
     in_turn: npt.NDArray[np.int64]
     """(units,) SM of each unit in round-robin order."""
     sms: int
@@ -78,9 +78,9 @@ class _Seats(NamedTuple):
 
 
 def _seats_of(context: LaunchContext, units: int) -> _Seats:
-    """Return the slots of `units` units.
+    """Return the block slots of a launch of `units` units, and the SMs of the units that start at once.
 
-    The first units are on the SMs round robin, or in the slots of `LaunchContext.places` if it is given.
+    These units are assigned to SMs round robin, or to the slots of `LaunchContext.places` if it is given.
     """
     sms, blocks_per_sm = context.gpu.sm_count, context.fit.blocks_per_sm
     in_flight = min(context.plan.blocks, context.held, units)
@@ -93,7 +93,7 @@ def _seats_of(context: LaunchContext, units: int) -> _Seats:
 
 
 def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -> Placement:
-    """Return the placement of units by list scheduling, where the resident units of an SM share it.
+    """Return the placement of units by list scheduling; units that are resident on one SM share its pipes.
 
     A slot that becomes free runs the next unit. With r units on an SM, each of them completes the fraction
     1 / max(alone, r * demand) of its work per cycle.
@@ -121,9 +121,10 @@ class _UnitCosts(NamedTuple):
     alone: FloatArray
     """Cycles of a unit if it is the only one on its SM."""
     demand: FloatArray
-    """SM time per unit if the SM holds as many as fit."""
+    """SM cycles per unit if the SM holds `LaunchContext.crowd` units: cycles until all of them end, divided
+    by their number."""
     quiet: FloatArray
-    """Cycles at the end of a unit in which it reads nothing."""
+    """Cycles at the end of a unit during which it reads nothing."""
 
 
 def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
@@ -150,8 +151,9 @@ def first_burst_cycles(case: Case) -> float:
     """Return the cycles that blocks of the first wave wait because all request their first stages at once.
 
     Warps that both copy and multiply request all pipeline stages before they multiply. No stage is then
-    complete before most of the data of all blocks have arrived. Producer warps, which only copy, request
-    stage by stage, and the first stage is complete early: the result is 0, as for co-resident launches.
+    complete before most of the data of all blocks have arrived. The result is 0 for blocks with producer
+    warps, which only copy and request stage by stage, so that the first stage is complete early. It is also 0
+    for co-resident launches.
     """
     context, gpu, traffic = case.context, case.gpu, case.traffic
     if case.traits.runs_ahead or context.co_resident:

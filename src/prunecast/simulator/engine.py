@@ -8,8 +8,9 @@ integers and allocates nothing.
 
 All integers of a run are in one array, `mem`: scalars first, then tables row by row. A row is identified by
 its address: `mem[warp + W_STEP]` is the k-step of the warp whose row begins at `warp`. (A version that passed
-records of arrays between jitted functions had a seventh of the speed.) Data that every cycle searches are in
-separate lists: the ready times of a sub-partition's warps, and the keys by which its policy orders them.
+records of arrays between jitted functions had a seventh of the speed.) Data that are searched in every cycle
+are in separate lists: the ready times of a sub-partition's warps, and the keys by which the scheduling policy
+orders these warps.
 
 Times are in SM cycles, or in ticks (`TICKS` per cycle) where the name or the docstring says so. A *server* is
 a port, L2 or DRAM: it has the ticks at which it becomes free and its total busy ticks.
@@ -196,9 +197,10 @@ def _cycle(ticks):
 
 @inlined
 def _serve(mem, free, busy, t, cost):
-    """Add `cost` ticks to a server from cycle t on; return the tick at which it ends.
+    """Occupy a server for `cost` ticks, not before cycle `t`; return the tick at which this work ends.
 
-    `free` and `busy` are the addresses of the server's free and busy ticks.
+    A cycle has `TICKS` ticks. `mem[free]` is the tick at which the server becomes free, and `mem[busy]` is
+    the number of ticks for which it has been busy so far. Both are updated.
     """
     done = max(mem[free], t << TICK_BITS) + cost
     mem[free] = done
@@ -213,7 +215,7 @@ def _cost(amount, ticks_per_kib):
 
 @inlined
 def _write_while_idle(mem, t):
-    """Let DRAM write what L2 keeps for it in the time before cycle `t` in which it has nothing to read."""
+    """Write data back from L2 to DRAM in the time before cycle `t` in which DRAM had no reads to serve."""
     now = t << TICK_BITS
     if mem[G_DRAM_FREE] < now:
         mem[G_UNWRITTEN] = max(mem[G_UNWRITTEN] - (now - mem[G_DRAM_FREE]), 0)
@@ -222,19 +224,20 @@ def _write_while_idle(mem, t):
 
 @inlined
 def _from_dram(mem, t, size):
-    """Charge DRAM with a read of `size` bytes, ahead of unwritten bytes; return the tick at which it ends."""
+    """Charge DRAM with a read of `size` bytes; return the tick at which the read ends.
+
+    The read does not wait for bytes that L2 has still to write back.
+    """
     _write_while_idle(mem, t)
     return _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
 
 
 @inlined
 def _to_dram(mem, t, size):
-    """Charge DRAM with a write of `size` bytes, which L2 keeps until DRAM has nothing to read.
+    """Charge DRAM with a write of `size` bytes, which L2 holds until DRAM has no reads to serve.
 
-    Bytes beyond the capacity of L2 are written at once and delay later reads.
-
-    The run does not end before DRAM has been busy long enough for all traffic, because the next launch begins
-    at once.
+    Bytes beyond the capacity of L2 are written at once and delay later reads. The run does not end before
+    DRAM has had time for all traffic, because the next launch begins at once.
     """
     _write_while_idle(mem, t)
     cost = _cost(size, mem[M_DRAM_WRITE_TICKS])
@@ -256,7 +259,10 @@ def _unlink(mem, row):
 
 @inlined
 def _make_most_recent(mem, row):
-    """Insert an unlinked segment as most recently used; evict the least recent ones beyond the capacity."""
+    """Insert a segment into the LRU list as most recently used, and evict the oldest segments if L2 is full.
+
+    The segment must not be in the list.
+    """
     anchor = mem[AT_SEGMENT] + mem[N_SEGMENTS] * L_FIELDS
     first = mem[anchor + L_NEXT]
     mem[row + L_PREVIOUS] = anchor
@@ -272,7 +278,7 @@ def _make_most_recent(mem, row):
 
 @inlined
 def _touch(mem, t, segment, size):
-    """Access a segment in L2, and read it from DRAM on a miss; return the cycle in which L2 has it."""
+    """Access a segment in L2, and read it from DRAM on a miss; return the cycle in which L2 has its data."""
     if size == 0:
         return 0
     row = mem[AT_SEGMENT] + segment * L_FIELDS
@@ -311,7 +317,10 @@ def _line_bytes(mem, ins, size):
 
 @inlined
 def _move(mem, sm, t, size, multicast, line_size):
-    """Charge the SM's port with `size` bytes and L2 with `line_size`; return the cycle in which both end."""
+    """Charge the SM's port with `size` bytes and L2 with `line_size` bytes; return the cycle when both end.
+
+    L2 serves a multicast to `multicast` blocks once, so that each block is charged with its share.
+    """
     port = _serve(mem, sm + S_PORT_FREE, sm + S_PORT_BUSY, t, _cost(size, mem[M_PORT_TICKS]))
     line_size = line_size if multicast == 1 else (line_size + multicast - 1) // multicast
     mem[G_L2_BYTES] += line_size
@@ -327,14 +336,17 @@ def _through_shared(mem, sm, t, size):
 
 @inlined
 def _gather(mem, sm, t, size):
-    """Charge the gather port, which also loads partial sums; return the cycle in which the data arrive."""
+    """Charge the gather port with `size` bytes; return the cycle in which the data arrive in the SM.
+
+    Loads of partial sums use this port too.
+    """
     done = _serve(mem, sm + S_GATHER_FREE, sm + S_GATHER_BUSY, t, _cost(size, mem[M_GATHER_TICKS]))
     return _cycle(done) + mem[M_GATHER_LATENCY]
 
 
 @inlined
 def _stage_cycles(mem, size):
-    """Return the cycles of the gather port for `size` bytes of rows, plus the latency to the SM."""
+    """Return the cycles for which `size` bytes of rows occupy the gather port, plus the gather latency."""
     return _cycle(_cost(size, mem[M_GATHER_TICKS])) + mem[M_GATHER_LATENCY]
 
 
@@ -363,9 +375,11 @@ def _fits_item(mem, ins, item):
 
 @inlined
 def _fits_ring(mem, warp, ins, step):
-    """Return True if the instruction's `when` (REFILL, AHEAD, IN_TURN) applies to the k-step it acts on.
+    """Return True if an instruction with condition REFILL, AHEAD or IN_TURN runs for its k-step.
 
-    The decision depends on whether the k-step is among the first `stages` of its block.
+    REFILL: the k-step is not among the first `stages` k-steps of the block, so that it reuses a pipeline
+    stage. AHEAD: the k-step is among the first `stages`, in the block's first item, and the block prefetches.
+    IN_TURN: AHEAD does not apply.
     """
     beyond = mem[warp + W_BASE] + step + mem[ins + I_AHEAD] >= mem[M_STAGES]
     if mem[ins + I_WHEN] == REFILL:
@@ -426,7 +440,7 @@ def _leave_item(mem, warp):
 
 @inlined
 def _loops_of(mem, warp, segment):
-    """Return how often the current item runs a program section."""
+    """Return the number of times that a warp runs a program section for its current item."""
     steps = mem[mem[warp + W_ITEM_ROW] + T_STEPS]
     if segment == FILL:
         return max(min(mem[M_STAGES] - 1, steps), 0)
@@ -458,7 +472,7 @@ def _next_segment(mem, warp):
 
 @inlined
 def _find_instruction(mem, warp):
-    """Advance the warp to the next instruction that it executes, starting with the current one."""
+    """Advance the warp to the next instruction whose conditions are met; this can be the current one."""
     while mem[warp + W_SEGMENT] != EXITING:
         bounds = mem[AT_BOUNDS] + mem[warp + W_ROLE] * (SEGMENTS + 1) + mem[warp + W_SEGMENT]
         pc, stop = mem[warp + W_PC], mem[bounds + 1]
@@ -564,7 +578,10 @@ def _exit(mem, warp, t):
 
 @inlined
 def _wake_block(mem, slot, kind, number, done, time):
-    """Wake the warps of a block that wait for a phase before `done` of barrier `number` of kind `kind`."""
+    """Wake all warps of a block that wait on a barrier for a phase before phase `done`, at cycle `time`.
+
+    The barrier is given by its `kind` (ON_FULL, ON_EMPTY, ON_SYNC or ON_GROUP) and its `number`.
+    """
     first = mem[AT_WARP] + slot * mem[M_WARPS] * W_FIELDS
     for warp in range(first, first + mem[M_WARPS] * W_FIELDS, W_FIELDS):
         if (
@@ -579,7 +596,10 @@ def _wake_block(mem, slot, kind, number, done, time):
 
 @inlined
 def _arrive(mem, barrier, kind, slot, ring, time):
-    """Arrive at `time` on a full or empty barrier of a stage; wake waiting warps if the phase is complete."""
+    """Arrive on a full or empty barrier of pipeline stage `ring` at cycle `time`.
+
+    If this is the last arrival of the phase, wake the warps that wait for it.
+    """
     mem[barrier + R_LATEST] = max(mem[barrier + R_LATEST], time)
     mem[barrier + R_PENDING] -= 1
     if mem[barrier + R_PENDING] > 0:
@@ -594,7 +614,10 @@ def _arrive(mem, barrier, kind, slot, ring, time):
 
 @inlined
 def _signal_group(mem, item, time):
-    """Signal the partial sums of a k-slice to its reduction group; the last one wakes the owner's warps."""
+    """Signal at cycle `time` that the partial sums of a k-slice are in L2.
+
+    The last signal of the reduction group wakes the warps of the owner, which adds the partial sums.
+    """
     barrier = mem[AT_GROUP] + mem[item + T_GROUP] * R_FIELDS
     mem[barrier + R_LATEST] = max(mem[barrier + R_LATEST], time)
     mem[barrier + R_DONE] += 1
@@ -614,7 +637,7 @@ def _sleep(mem, warp, kind, number, phase):
 
 @inlined
 def _wait_on_ring(mem, warp, barrier, phase, kind, ring, t):
-    """Return True if the warp must wait for `phase` of a barrier, and set its sleep."""
+    """Return True, and put the warp to sleep, if `phase` of a barrier is not complete at cycle `t`."""
     ahead = mem[barrier + R_DONE] - phase
     if ahead > 1 or (ahead == 1 and mem[barrier + R_DONE_TIME] <= t):
         return False
@@ -627,7 +650,7 @@ def _wait_on_ring(mem, warp, barrier, phase, kind, ring, t):
 
 @inlined
 def _wait_for_slot(mem, warp, ins, t):
-    """Return the stall reason of a WAIT_FULL or WAIT_EMPTY instruction; ISSUING if it need not wait."""
+    """Return the stall reason of a WAIT_FULL or WAIT_EMPTY instruction; ISSUING if the warp can continue."""
     stages = mem[M_STAGES]
     step = mem[warp + W_BASE] + mem[warp + W_STEP] + mem[ins + I_AHEAD]
     phase = step // stages
@@ -657,7 +680,7 @@ def _wait_for_parts(mem, warp, t):
 
 @inlined
 def _must_wait(mem, warp, t):
-    """Return the reason why the warp cannot issue at cycle t, and set its sleep; ISSUING if it can."""
+    """Return the stall reason of a warp at cycle t, and put it to sleep; return ISSUING if it can issue."""
     if mem[warp + W_SEGMENT] == EXITING:
         return ISSUING
     ins = mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS
@@ -685,14 +708,20 @@ def _must_wait(mem, warp, t):
 
 @inlined
 def _share_start(mem, warp, columns, place):
-    """Return the first column of the warp's share of a k-step (`place` 0), or its end (`place` 1)."""
+    """Return the first (`place` 0) or the end (`place` 1) of the columns that a warp reads in a k-step.
+
+    The warps of a role share the k-step's `columns` evenly.
+    """
     warps = mem[mem[AT_ROLE_WARPS] + mem[warp + W_ROLE]]
     return columns * (mem[warp + W_RANK] + place) // warps
 
 
 @inlined
 def _multiplied(mem, warp, before):
-    """Return the columns that a k-step multiplies, padding included, with `before` in earlier k-steps."""
+    """Return the number of columns that a k-step multiplies, padding included.
+
+    `before` is the number of columns in earlier k-steps of the item.
+    """
     return min(mem[N_BLOCK_K], mem[mem[warp + W_ITEM_ROW] + T_MULTIPLIED] - before)
 
 
@@ -704,7 +733,10 @@ def _row_bytes(mem, ins, item):
 
 @inlined
 def _read_rows(mem, column, warp, ins, t, columns, first):
-    """Read the rows of B for the warp's share of a k-step's kept columns; return their arrival cycle."""
+    """Read the rows of B for a warp's part of a k-step's kept columns; return the cycle of their arrival.
+
+    `columns` is the number of kept columns of the k-step, and `first` the first of them in `column`.
+    """
     item = mem[warp + W_ITEM_ROW]
     begin, stop = _share_start(mem, warp, columns, 0), _share_start(mem, warp, columns, 1)
     row_bytes = _row_bytes(mem, ins, item)
@@ -769,7 +801,7 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
 
 @inlined
 def _ask_for_next(mem, ins, k16):
-    """Charge L2 and DRAM with the weight prefetch of the next launch, from cycle 0 on.
+    """Charge L2 and DRAM with the weights that the next launch prefetches, from cycle 0 of this run on.
 
     In steady state, the blocks of the next launch have requested these weights before this launch begins.
     """
@@ -782,7 +814,7 @@ def _ask_for_next(mem, ins, k16):
 
 @inlined
 def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
-    """Copy data asynchronously into a pipeline stage, and arrive on its full barrier."""
+    """Copy data asynchronously into pipeline stage `ring`; its full barrier counts their arrival."""
     done = _read(mem, column, warp, ins, t, k16, columns, step) + mem[ins + I_LATE]
     op = mem[ins + I_OP]
     if op == COPY_A:
@@ -799,10 +831,10 @@ def _copy(mem, column, warp, ins, t, k16, columns, step, ring):
 
 @inlined
 def _find_full(mem, warp, ring, t):
-    """Charge the shared-memory port with the bytes that copies have written into a stage that is now full.
+    """Charge the shared-memory port with the bytes that asynchronous copies have written into a full stage.
 
-    If the port was idle long enough before cycle t, the writes end at t. Otherwise they end later, by the
-    time for which other accesses occupied the port.
+    A warp calls this at cycle `t`, when it finds the stage full. If the port was idle long enough before `t`,
+    the writes end at `t`. Otherwise they end later, by the time for which other accesses occupied the port.
     """
     barrier = mem[AT_FULL] + (mem[warp + W_SLOT] * mem[M_STAGES] + ring) * R_FIELDS
     cost, sm = mem[barrier + R_WRITTEN], mem[warp + W_SM]
@@ -824,7 +856,8 @@ def _release(mem, warp, ins, t):
 def _store_in_queue(mem, sm, t, size):
     """Charge the store port with a store that alternates with pending gathers; return the tick of its end.
 
-    As many bytes of pending gathers as the store has pass first. The other gathers follow the store.
+    The store waits until as many bytes of pending gathers have passed as it has itself. The remaining gathers
+    are delayed by the store.
     """
     start = max(mem[sm + S_STORE_FREE], t << TICK_BITS)
     waiting = max(mem[sm + S_GATHER_FREE] - start, 0)
@@ -838,9 +871,10 @@ def _store_in_queue(mem, sm, t, size):
 
 @inlined
 def _store(mem, sm, t, size, queued, line_size):
-    """Charge the store port with `size` bytes and L2 with `line_size`; return the cycle of their end.
+    """Charge the store port with `size` bytes and L2 with `line_size` bytes; return the cycle when both end.
 
-    Later reads wait for as much of the time as L2 serves no reads in. The store does not wait for reads.
+    Later reads are delayed by the part of this time in which L2 serves no reads
+    (`GpuSpec.l2_store_read_share`). The store does not wait for reads.
     """
     if queued:
         port = _store_in_queue(mem, sm, t, size)
@@ -853,7 +887,10 @@ def _store(mem, sm, t, size, queued, line_size):
 
 @inlined
 def _move_results(mem, warp, ins, t):
-    """Write C or partial sums, or read those of other k-slices; return the cycle when the warp continues."""
+    """Write C or partial sums, or read the partial sums of other k-slices of the tile.
+
+    Return the cycle in which the warp can continue.
+    """
     item, op, sm = mem[warp + W_ITEM_ROW], mem[ins + I_OP], mem[warp + W_SM]
     size, whole = mem[ins + I_AMOUNT], mem[ins + I_WHOLE] == 1
     if not whole:
@@ -891,7 +928,10 @@ def _move_results(mem, warp, ins, t):
 
 @inlined
 def _multiply(mem, warp, ins, t, k16):
-    """Run tensor instructions; return the cycle in which the pipe has accepted them and read the operands."""
+    """Run tensor instructions; return the cycle in which the tensor pipe has accepted all of them.
+
+    By then their operands have been read from shared memory.
+    """
     sm = mem[warp + W_SM]
     part = mem[warp + W_PART]
     tensor = _serve(mem, part + P_TENSOR_FREE, part + P_TENSOR_BUSY, t, mem[ins + I_TICKS] * k16)
@@ -913,7 +953,10 @@ def _multiply_add(mem, warp, ins, t, length):
 
 @inlined
 def _synchronise(mem, warp, t):
-    """Arrive at the role's barrier; return the warp's ready time, FOREVER while other warps are missing."""
+    """Arrive at the barrier of all warps of a role; return the cycle in which the warp can continue.
+
+    It is FOREVER if other warps have not arrived; the last warp to arrive wakes them.
+    """
     slot, role = mem[warp + W_SLOT], mem[warp + W_ROLE]
     barrier = mem[AT_SYNC] + (slot * mem[N_ROLES] + role) * R_FIELDS
     mem[barrier + R_PENDING] -= 1
@@ -928,7 +971,7 @@ def _synchronise(mem, warp, t):
 
 @inlined
 def _execute(mem, column, warp, t):
-    """Execute the warp's instruction at cycle t and advance the warp; return the cycles of issue."""
+    """Execute the warp's instruction at cycle t and advance the warp; return its number of issue cycles."""
     ins = mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS
     op = mem[ins + I_OP]
     step = mem[warp + W_STEP] + mem[ins + I_AHEAD]
@@ -988,7 +1031,7 @@ def _index_on_sm(mem, warp):
 
 @inlined
 def _pick_in_turn(mem, part, t):
-    """Return the row of the warp that issues at cycle t under round robin; -1 if none is ready."""
+    """Return the address of the warp that issues at cycle t under round robin; -1 if no warp is ready."""
     total, last = mem[M_SLOTS] * mem[M_WARPS], np.int64(-1)
     if mem[part + P_LAST] >= 0:
         last = _index_on_sm(mem, mem[part + P_LAST])
@@ -1004,7 +1047,7 @@ def _pick_in_turn(mem, part, t):
 
 @inlined
 def _pick_warp(mem, part, t):
-    """Return the row of the warp that issues at cycle t under the policy; -1 if none is ready."""
+    """Return the address of the warp that issues at cycle t under the policy; -1 if no warp is ready."""
     policy, greedy = mem[M_POLICY], mem[part + P_GREEDY]
     if policy == ROUND_ROBIN:
         return _pick_in_turn(mem, part, t)
@@ -1060,7 +1103,10 @@ def _position(mem, warp):
 
 @inlined
 def _note(mem, events, warp, kind, start, stop, what, at):
-    """Write one event, or count it as dropped if the array is full; `at` is the result of `_position`."""
+    """Write one event, or count it as dropped if the array is full; `at` is the result of `_position`.
+
+    Empty intervals are not written, and neither are items beyond `Events.waves` of a warp's block slot.
+    """
     sm_index = (mem[warp + W_SM] - mem[AT_SM]) // S_FIELDS
     index = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
     if stop <= start or events.begun[index, 1] > events.waves[sm_index]:
@@ -1094,7 +1140,7 @@ def _count_item(mem, events, warp):
 
 @inlined
 def _note_wait(mem, events, part, warp, t):
-    """Record the sleep of a chosen warp, and its subsequent wait for the scheduler."""
+    """Record the stall of the warp that the scheduler has chosen, and its wait from ready to chosen."""
     if events.waves[mem[part + P_SM]] > 0:
         _count_item(mem, events, warp)
         ready, at = mem[mem[warp + W_PLACE]], _position(mem, warp)
@@ -1106,7 +1152,7 @@ def _note_wait(mem, events, part, warp, t):
 
 @inlined
 def _issue_and_note(mem, column, part, warp, t, events):
-    """Issue the instruction of the chosen warp, and record the use of scheduler, tensor pipe and slot."""
+    """Issue the instruction of the chosen warp; record its use of scheduler, tensor pipe and block slot."""
     at = _position(mem, warp)
     op = EXIT_OP if at[2] == EXITING else mem[mem[AT_CODE] + mem[warp + W_PC] * I_FIELDS + I_OP]
     row = mem[AT_BLOCK] + mem[warp + W_SLOT] * B_FIELDS
@@ -1127,7 +1173,10 @@ def _issue_and_note(mem, column, part, warp, t, events):
 
 @inlined
 def _sample(mem, events, t):
-    """Take the samples that are due up to cycle t: busy ticks so far minus work that is still queued."""
+    """Take the samples that are due up to cycle t: ticks of work that DRAM and tensor pipes have done so far.
+
+    This is the busy time that has been charged, minus the part that is still queued.
+    """
     while events.counts[K_SAMPLED] < events.samples.shape[0]:
         n = events.counts[K_SAMPLED]
         due = n * events.every
@@ -1161,8 +1210,8 @@ def _is_local(mem, warp):
 def _take_turn(mem, column, part, t, ahead, events):
     """Run one cycle of a sub-partition: issue from the first warp in policy order that need not wait.
 
-    Return False, without the turn of that warp, if the SM runs ahead of others and the warp's instruction is
-    not local.
+    If the SM runs `ahead` of other SMs, a warp whose instruction is not local must not issue yet (see
+    `_is_local`). The sub-partition then stays at cycle `t`, and the result is False. Otherwise it is True.
     """
     stall = mem[part + P_STALL]
     while True:
@@ -1191,13 +1240,14 @@ def _take_turn(mem, column, part, t, ahead, events):
 
 @inlined
 def _take_turns(mem, column, sm, t, events):
-    """Run the cycles of an SM from `t` on until it has to wait for the turns of other SMs.
+    """Run the cycles of an SM from `t` on until other SMs must catch up.
 
-    In cycle `t` every instruction may issue. Later cycles run ahead of other SMs until a warp would issue an
-    instruction that is not local. No other SM can wake a warp of this one meanwhile, unless the warp waits
-    for partial sums. This keeps the order of all instructions that are not local, and the data of the SM in
-    the CPU's cache: the loop is 1.3 times as fast. The recorder samples all SMs at the same cycle, so that
-    none runs ahead.
+    In cycle `t` every instruction may issue. In later cycles the SM runs ahead of the other SMs until a warp
+    would issue an instruction that is not local: one that uses L2, DRAM or the state of other SMs. Such
+    instructions are therefore executed in the order of their cycles. Other SMs can wake a warp of this SM
+    only if it waits for partial sums; then the SM does not run ahead. Running ahead keeps the data of the SM
+    in the CPU's cache and makes the loop 1.3 times as fast. It is off if events are recorded, because the
+    recorder samples all SMs at the same cycle.
     """
     first_part = mem[AT_PART] + sm * mem[M_PARTITIONS] * P_FIELDS
     first = mem[AT_LOOK] + sm * mem[M_PARTITIONS]

@@ -75,25 +75,26 @@ class Program(NamedTuple):
     role_warps: np.ndarray
     """(roles,) int64, number of warps of each role."""
     full_arrivals: int
-    """Number of arrivals that complete the full barrier of a pipeline stage."""
+    """Number of arrivals that complete a phase of the full barrier of a pipeline stage."""
     empty_arrivals: int
-    """Number of arrivals that complete the empty barrier of a pipeline stage."""
+    """Number of arrivals that complete a phase of the empty barrier of a pipeline stage."""
     part_signals: int
-    """Number of signals by which a k-slice announces its partial sums."""
+    """Number of signals that a k-slice sends to its owner after it has written its partial sums."""
     block_m: int
     block_n: int
     block_k: int
 
 
 class Work(NamedTuple):
-    """Work items of a launch, and the segments (units of the L2 model) that they access.
+    """Work items of a launch, and the segments that they access.
 
-    Segments are numbered in this order: weights from 0, gathered rows of B, boxes of B, indices, and C.
-    Weights and indices have `a_ways` segments per k-step, and C has one segment per item.
+    A segment is a piece of A, B or C that the L2 model keeps or evicts as a whole. Segments are numbered in
+    this order: weights from 0, gathered rows of B, boxes of B, indices, and C. Weights and indices have
+    `a_ways` segments per k-step, and C has one segment per item.
     """
 
     schedule: int
-    """Value of `Schedule`; STATIC too if the placement of the blocks is given."""
+    """Value of `Schedule`; it is also STATIC if the placement of the blocks is given in advance."""
     blocks: int
     item: np.ndarray
     """(items, T_FIELDS) int64, sizes of each item."""
@@ -106,7 +107,7 @@ class Work(NamedTuple):
     panel: int
     """Number of rows of B in one segment of gathered rows."""
     token_blocks: int
-    """Number of token ranges, times the CTAs that share the boxes of one."""
+    """Number of token ranges times the number of CTAs that share the boxes of B of one token range."""
     gather_base: int
     """Number of the first segment of gathered rows of B."""
     box_base: int
@@ -114,7 +115,7 @@ class Work(NamedTuple):
     index_base: int
     """Number of the first segment of indices."""
     a_ways: int
-    """Segments per k-step of weights or indices, one per warp that loads its own part."""
+    """Segments per k-step of weights or indices: the number of warps that each load a different part."""
     segments: int
     """Number of all segments except those of C, which follow."""
     groups: int
@@ -144,7 +145,7 @@ class Events(NamedTuple):
     """Arrays to which a recorded run writes its events and samples."""
 
     waves: np.ndarray
-    """(SMs,) int64, number of items per block slot whose events are recorded; 0 records nothing."""
+    """(SMs,) int64, number of first items of each block slot whose events are recorded; 0 records none."""
     rows: np.ndarray
     """(capacity, E_FIELDS) int64, events; the first `counts[K_WRITTEN]` rows are valid."""
     counts: np.ndarray
@@ -152,7 +153,8 @@ class Events(NamedTuple):
     begun: np.ndarray
     """(warps of all SMs, 2) int64, last item that a warp has begun, and number of items it has begun."""
     samples: np.ndarray
-    """(samples, Q_FIELDS) int64, ticks of work done until cycle 0, `every`, 2 * `every`, ..."""
+    """(samples, Q_FIELDS) int64, ticks of work that DRAM (column 0) and all tensor pipes (column 1) have done
+    until cycle 0, `every`, 2 * `every`, ..."""
     every: int
     """Cycles between samples."""
 
@@ -162,7 +164,7 @@ def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: i
 
     Parameters
     ----------
-    waves : (SMs,) number of items per block slot to record
+    waves : (SMs,) number of first items of each block slot to record; 0 for none
     capacity : maximum number of events; further ones are counted and dropped
     samples : number of samples
     every : cycles between samples

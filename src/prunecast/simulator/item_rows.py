@@ -17,9 +17,10 @@ from prunecast.simulator import engine
 def first_steps(plan: KernelPlan, block_k: int) -> tuple[np.ndarray, int]:
     """Number the k-steps of all tiles; return the first one of each item, (items,), and their total number.
 
-    The weights of each numbered k-step are separate segments. Items of one tile with different token ranges
-    share the k-steps, and thus the weights in L2. If `block_k` exceeds the k-step of the plan, a k-slice can
-    begin within a k-step of `block_k` columns. Only items that begin with the same column then share k-steps.
+    The weights of each numbered k-step are a separate segment of the L2 model. Items of one tile with
+    different token ranges share the k-steps, and thus the weights in L2. If the engine runs several k-steps
+    of the plan as one of `block_k` columns, a k-slice can begin within such a k-step. Then only items that
+    begin with the same column share k-steps.
     """
     work = plan.work
     # Add the steps of padding after the last columns, so that no two steps share a segment
@@ -68,10 +69,10 @@ def items(plan: KernelPlan, first_step: np.ndarray, block_k: int, box_parts: int
 
 
 def first_items(context: LaunchContext) -> np.ndarray:
-    """Return the first item of each block in order of block slots, (blocks,) int64; NO_ITEM if it has none.
+    """Return the first item of each block, (blocks,) int64; NO_ITEM for a block without items.
 
-    The order is that of `LaunchContext.places` if it is given. The array is empty if the hardware assigns
-    items to slots while the launch runs.
+    If `LaunchContext.places` is given, entry p is the item that runs in block slot p. The array is empty if
+    the hardware assigns items to slots while the launch runs.
     """
     plan, places = context.plan, context.places
     if places is not None:
@@ -96,9 +97,10 @@ def next_items(plan: KernelPlan) -> np.ndarray:
 def rows_of_source(plan: KernelPlan, block_k: int) -> IntArray:
     """Return the row of B that each kept column reads, (kept columns of all tiles,) int32.
 
-    In a convolution, all rows of B of one channel read the same bytes, so they get the same number. With p
-    input pixels per output pixel, a channel counts as p rows, and a segment has p rows. If B is copied in
-    boxes (COPY_B), the boxes of one channel (one per filter element) together read p boxes from DRAM.
+    In a convolution, B is an implicit im2col matrix: all of its rows that belong to one input channel read
+    the same bytes, so they get the same number. With p input pixels per output pixel, a channel counts as p
+    rows, and a segment of the L2 model has p rows. If B is copied in boxes (COPY_B), the boxes of one channel
+    (one per filter element) together read p boxes from DRAM.
     """
     columns = plan.tiles.column_index
     if plan.source is None:

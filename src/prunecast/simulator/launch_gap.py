@@ -26,7 +26,7 @@ from prunecast.simulator.engine_state import State
 
 
 def with_prefetch(context: LaunchContext) -> tuple[WarpProgram, ...]:
-    """Return the programs with the weights of a block's first pipeline fill loaded before its k-steps.
+    """Return the warp programs with a prefetch of weights: a block loads its first stages before its k-steps.
 
     The programs are unchanged if the kernel prefetches no weights.
     """
@@ -49,11 +49,11 @@ class LaunchGap(NamedTuple):
     """Time between the end of one launch and the begin of the next one."""
 
     launch_s: float
-    """Seconds per launch in addition to its cycles, at least 0: the launch floor minus the time that blocks
-    save by starting early (in graphs)."""
+    """Seconds per launch in addition to its cycles, at least 0: the launch floor, minus (in graphs) the time
+    that blocks save by starting before the preceding launch has ended."""
     under: float
-    """Cycles of the run that overlap with the preceding launch, if blocks save more than the launch floor;
-    else 0."""
+    """Cycles of the run that overlap with the preceding launch. It is above 0 only if starting early saves
+    more time than the whole launch floor."""
 
 
 def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str) -> LaunchGap:

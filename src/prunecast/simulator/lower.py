@@ -161,21 +161,22 @@ def lowered_program(
 
 
 def _executions(program: WarpProgram, code: Code, ops: tuple[Op, ...]) -> int:
-    """Return how often the warps of a role execute instructions of `ops` in one pass through `code`."""
+    """Return how many instructions of `ops` all warps of a role execute in one pass through `code`."""
     return sum(1 if ins.leader else program.warps for ins in code if ins.op in ops)
 
 
 def _releasing_warps(program: WarpProgram) -> int:
     """Return the number of warps of a role that release each pipeline stage.
 
-    They release it in its own k-step, or one k-step later and the last stage in `end`.
+    Only the first RELEASE of a program counts. A second one releases the last stage of an item in `end`, if
+    stages are released one k-step after they are read.
     """
     releases = [ins for ins in (*program.step, *program.end) if ins.op is Op.RELEASE]
     return _executions(program, tuple(releases[:1]), (Op.RELEASE,))
 
 
 def _row(instruction: Instruction, scale: int, pipe_ticks: int) -> list[int]:
-    """Return the row of `Program.code` for an instruction; `scale` k-steps run as one."""
+    """Return an instruction as a row of `Program.code`; the engine runs `scale` k-steps as one."""
     fixed = instruction.op in PER_STEP_FIXED and not instruction.per_k16
     factor = scale if fixed else 1
     return [
@@ -200,9 +201,10 @@ def _row(instruction: Instruction, scale: int, pipe_ticks: int) -> list[int]:
 
 
 def _pipe_ticks(instruction: Instruction, dtype: str, tensor: str, gpu: GpuSpec) -> int:
-    """Return the ticks for which an instruction occupies the tensor pipe, or one FMA occupies the FMA pipe.
+    """Return the ticks for which an instruction occupies the tensor pipe or the FMA pipe of a sub-partition.
 
-    It is 0 for all other instructions.
+    For Op.FMA, these are the ticks of one fp32 instruction of a full warp. For instructions that use neither
+    pipe, the result is 0.
     """
     if instruction.op in (Op.MMA, Op.MMA_SYNC):
         fma_per_clk = tensor_fma_per_clk(gpu, dtype, tensor) / gpu.sub_partitions_per_sm
@@ -246,10 +248,10 @@ def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
 
 @lru_cache(maxsize=4096)
 def a_ways(programs: tuple[WarpProgram, ...]) -> int:
-    """Return the number of segments per k-step of the weights or indices: the larger of both.
+    """Return the number of L2 segments per k-step of weights or of indices, whichever is larger.
 
-    Each warp that loads its own part of a k-step's weights has one segment. For indices, each warp of the
-    block has one.
+    The L2 model keeps one segment of weights for each warp that loads a part of a k-step's weights, and one
+    segment of indices for each warp of the block.
     """
     own = {Op.COPY_A: 0, Op.LOAD_A: 0, Op.LOAD_INDEX: sum(program.warps for program in programs)}
     return max(

@@ -55,7 +55,7 @@ class SimResult:
     seconds : time of the kernel, launch floor included
     cycles : SM cycles from the first block's start to the last block's end
     clock_hz : SM clock that turns cycles into seconds
-    launch_s : launch floor inside `seconds`
+    launch_s : part of `seconds` that is not in `cycles`: the launch overhead minus its overlap with kernels
     state : `burst` or `sustained`
     occupancy : blocks per SM and the limiting resource
     utilisation : fraction of `cycles` during which each of `PIPES` is busy, 0 to 1
@@ -221,13 +221,13 @@ def _attribute_cycles(account: _Account) -> dict[str, float]:
 
     The critical SM is the one that is busy longest.
 
-    * ideal work: useful work divided evenly among all SMs.
-    * tail: additional time of the busiest SM if all items were equal, because the last wave is partly filled.
-    * imbalance: the rest of the difference between the work of the busiest SM and the mean.
+    * ideal work: mean useful work per SM, in cycles.
+    * tail: additional work of the busiest SM if all items were equal, because the last wave is partly filled.
+    * imbalance: the remaining difference between the work of the busiest SM and the mean.
     * fill and drain: cycles before the first and after the last useful cycle of the critical SM.
     * split fix-up, memory: waits of the critical SM for other k-slices and for data, limited to the cycles
       that remain.
-    * other: the rest: issue, barriers, and epilogues that do not overlap with work.
+    * other: the remaining cycles: issue, barriers, and epilogues that do not overlap with useful work.
     """
     ideal = float(account.work.mean())
     busiest = float(account.work.max())

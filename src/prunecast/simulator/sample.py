@@ -48,7 +48,8 @@ class SampledItem(NamedTuple):
     rows: int
     tokens: int
     parts: int = 1
-    """Number of k-slices of the tile. An owner finds the partial sums of the other slices without a wait."""
+    """Number of k-slices of the tile. The owner, which adds the partial sums of the other slices, does not
+    wait for them in a sample."""
     owner: bool = True
     """True if the item writes C."""
 

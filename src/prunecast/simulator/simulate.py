@@ -1,7 +1,8 @@
 """`simulate`: predict the time of a plan on a GPU by simulating its warps.
 
-`settle` repeats the simulation until the SM clock and the DRAM writes that follow from it are those that it
-assumed. `record` repeats the last run and records what each warp does in which cycle.
+A run assumes an SM clock and a rate of DRAM writes, and both follow from its activity. `settle` repeats the
+run until the assumed and the resulting values agree. `record` repeats the last run and records the events of
+each warp with their cycles.
 """
 
 from collections.abc import Sequence
@@ -35,19 +36,19 @@ POLICIES = {
 """Warp schedulers: greedy then oldest, greedy then youngest, loose round robin, oldest first."""
 
 CLOCK_TOLERANCE = 0.02
-"""Relative change at which the iteration stops: of the SM clock, and of the time due to DRAM, in which a byte
-that L2 reads needs about 1 + `write_back` times the time of a read."""
+"""Relative change at which the iteration stops. It applies to the SM clock and to the DRAM time, in which a
+byte needs 1 + `write_back` times the time of a read, because it evicts `write_back` bytes of C from L2."""
 MOST_RUNS = 4
 """Maximum number of runs of the iteration."""
 
 
 class Guess(NamedTuple):
-    """Results of a run that its first run assumes."""
+    """Values that the first run of a simulation assumes; later runs use the results of the preceding run."""
 
     clock_hz: float
     """SM clock."""
     write_back: float
-    """Written fraction of all bytes that enter L2, `MemoryRules.write_back` or less."""
+    """Bytes that DRAM writes per byte that enters L2, at most `MemoryRules.write_back`."""
 
 
 class SimulationStopped(RuntimeError):
@@ -79,9 +80,9 @@ def settle(
     launch: str = "graph",
     guess: Guess | None = None,
 ) -> Settled:
-    """Repeat the run of a launch until it assumed the SM clock and the write-back of C that follow from it.
+    """Repeat the run of a launch until its assumed SM clock and rate of DRAM writes agree with its activity.
 
-    It ends when both change the time by at most `CLOCK_TOLERANCE`, or after `MOST_RUNS` runs.
+    The iteration ends when both change the time by at most `CLOCK_TOLERANCE`, or after `MOST_RUNS` runs.
 
     Parameters
     ----------
@@ -115,10 +116,10 @@ def settle(
 
 
 def _write_back_of(run: State, most: float) -> float:
-    """Return `MemoryRules.write_back` for the bytes that entered L2 in a run.
+    """Return the bytes that DRAM writes per byte that entered L2 in a run, at most `most`.
 
-    If data are read again, more bytes enter L2 than the rules assumed. The fraction is then lower, since no
-    more of C can be evicted than exists.
+    `most` is `MemoryRules.write_back`, which assumes that all data are read once. If data are read again,
+    more bytes enter L2, and the rate is lower, because C is written back only once.
     """
     read, moved = int(run.mem[engine.G_MISS_BYTES]), int(run.mem[engine.G_DRAM_BYTES])
     return min(most, 1.0 - read / moved) if moved else most
@@ -176,9 +177,9 @@ def simulate(
     """Return the predicted time of one launch of `plan` on `gpu`, and its utilization, stalls and traffic.
 
     The SM clock depends on the activity, and the activity depends on the clock through the memory bandwidth
-    per cycle. The same holds for the fraction of C that DRAM writes for each byte that enters L2. The run is
-    therefore repeated with the values that follow from it until they agree within 2 %.
-    `prunecast.simulate` guesses both by the closed form, so that one run is usually enough.
+    per cycle. The bytes of C that DRAM writes per byte that enters L2 depend on the activity too. The run is
+    therefore repeated with the clock and the write rate that follow from it until they agree within 2 %.
+    `prunecast.simulate` computes first guesses of both in closed form, so that one run is usually enough.
 
     Parameters
     ----------
@@ -186,8 +187,8 @@ def simulate(
     launch : `graph` or `stream`, which determines the launch floor
     l2 : which operands are in L2 when the launch begins
     policy : warp scheduler, a key of `POLICIES`; recent GPUs use greedy-then-youngest (arXiv 2503.20481)
-    guess : assumptions of the first run; None for the clock of a tensor pipe that is always busy, and for
-        data that are read once
+    guess : clock and write rate of the first run. None for the clock of always busy tensor pipes, and for the
+        write rate of data that are read once
 
     Raises
     ------
@@ -222,7 +223,9 @@ def _simulated(
 
 
 def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
-    """Return the mean time of the launches in a burst; other results are of the most frequent placement.
+    """Return one result for a burst: the mean time over block placements.
+
+    All other quantities are those of the most frequent placement.
 
     Parameters
     ----------
@@ -262,8 +265,9 @@ class Recording:
     rows : (events, engine.E_FIELDS) int64, events in the order of their cycles
     dropped : number of events that were not recorded because the array was full
     sample_cycles : (samples,) int64, cycle of each sample
-    dram_cycles : (samples,) float64, cycles for which DRAM has been busy until then
-    tensor_cycles : (samples,) float64, cycles for which a tensor pipe has been busy until then, mean over all
+    dram_cycles : (samples,) float64, cycles for which DRAM has been busy up to each sample
+    tensor_cycles : (samples,) float64, cycles for which tensor pipes have been busy up to each sample, mean
+        over all tensor pipes of the GPU
     """
 
     cycles: int
@@ -292,7 +296,7 @@ def record(
     Parameters
     ----------
     sms : numbers of the SMs to record
-    waves : number of items of each block slot to record, at least 1; None for all
+    waves : number of items to record in each block slot, from its first item on, at least 1; None for all
     state, policy, guess : as in `simulate`
 
     Raises
