@@ -136,7 +136,7 @@ class GpuSpec:
     step: L2 serializes requests for one line.
     """
     l2_second_line_share: float = _quantity("ratio", may_be_zero=True)
-    """Extra time of a 128-byte chunk of a row that spans two L2 lines, as a fraction of the time of an aligned
+    """Extra time of a 128-byte chunk of a row that spans two L2 lines, as a fraction of that of an aligned
     chunk in L2 and in the gather port.
     """
     l2_split_sector_read_factor: float = _quantity("ratio")
