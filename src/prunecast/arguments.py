@@ -31,7 +31,7 @@ WORDS = {
     NoneType: ("None", "None"),
     Any: ("anything", "anything"),
 }
-"""Type -> its words in a message, in the singular and in the plural."""
+"""Type -> the words for its values in an error message, in the singular and in the plural."""
 
 
 class _Unfit(Exception):
@@ -65,7 +65,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_fields(record: Any, owner: str) -> None:
-    """Check and convert the fields of a frozen dataclass as `checked` does; messages begin with `owner`."""
+    """Check and convert the fields of a frozen dataclass, in place, as `checked` does for arguments.
+
+    Error messages begin with `owner`.
+    """
     kind: Any = type(record)
     given = {one.name: getattr(record, one.name) for one in fields(record)}
     for name, value in checked_items(given, _kinds(kind), owner).items():
@@ -73,13 +76,19 @@ def check_fields(record: Any, owner: str) -> None:
 
 
 def checked_items(given: Mapping[str, Any], kinds: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return the values by name, checked and converted as `checked` does; messages begin with `owner`."""
+    """Return name -> value, checked and converted to the types in `kinds` as `checked` does for arguments.
+
+    Error messages begin with `owner`.
+    """
     return {name: _plain_argument(owner, name, value, kinds[name]) for name, value in given.items()}
 
 
 @cache
 def _kinds(owner: Any) -> dict[str, Any]:
-    """Return the annotated types of a function, without `**kwargs` and the result, or of a class."""
+    """Return name -> annotated type for the parameters of a function or the fields of a class.
+
+    `**kwargs` and the type of the result are left out.
+    """
     hints = get_type_hints(owner)
     if not isinstance(owner, type):
         handed_on = (
@@ -179,7 +188,7 @@ def _is_array(kind: Any) -> bool:
 
 
 def _words(kind: Any, *, several: bool = False) -> Iterator[str]:
-    """Yield the words for each type that an annotation allows."""
+    """Yield the words for each type that an annotation allows, in the plural if `several` is set."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         for one in inside:

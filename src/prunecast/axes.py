@@ -57,12 +57,12 @@ class Picture(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return a new figure that does not need a display; width and height in inches."""
+    """Return a new figure that does not need a display; `width` and `height` are in inches."""
     return Picture(figsize=(width, height), layout="constrained")
 
 
 def new_axes(width: float = 4.4, height: float = 3.0) -> Axes:
-    """Return axes of a new figure; width and height in inches."""
+    """Return the axes of a new figure; `width` and `height` are in inches."""
     return new_figure(width, height).add_subplot()
 
 
@@ -81,7 +81,7 @@ def write_figure(axes: Axes, path: Path, *, dpi: int = 100) -> None:
 
 
 def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float) -> None:
-    """Make an axis logarithmic from low to high, with a few tick labels in plain decimal numbers."""
+    """Make an axis logarithmic from `low` to `high`, with a few tick labels in plain decimal numbers."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis.set_major_locator(FixedLocator(_ticks(low, high)))

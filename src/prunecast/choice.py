@@ -31,26 +31,26 @@ from prunecast.plan.kernel_plan import Schedule
 PrunedMap = TileMap | ElementMap | NestedMap
 """Map of the weights that a pruned layer keeps."""
 NEAR = 1.12
-"""Configs whose roofline time is at most this many times the least are planned and estimated. The best
-estimate over all configs is 0.3 % faster in the mean over the recorded products of the tile kernels, 2 % over
-those of small-n (2026-11-22)."""
+"""Configs whose roofline time is at most this many times the shortest one are planned and estimated. If all
+configs were, the best estimate would be shorter in the mean by 0.3 % for the recorded products of the tile
+kernels, and by 2 % for those of small-n (2026-11-22)."""
 
 NEAR_COARSE = 1.6
-"""Value of `NEAR` for kernels if most of their costs are guesses, and for short launches. Kind: choice, with
-1.12 STSpMM loses up to 11 % on five uneven maps on V100, T4 and A100 (closed form, 2026-11-23), other kernels
-up to 43 % on 10 random layers (`balanced` on an A100, 2026-11-28), and small-n and `balanced` up to 16 % on
-30 random layers each on H200 and H100, all of them short (2026-11-28). `balanced` of 192 x 1000 x 2048 loses
-half of its time on an H100 (2026-11-29)."""
+"""Value of `NEAR` for short launches and for kernels whose costs are mostly guesses. Kind: choice. With 1.12,
+the chosen config would lose against the best one: up to 11 % for STSpMM on five uneven maps on V100, T4 and
+A100 (closed form, 2026-11-23), up to 43 % for other kernels on 10 random layers (`balanced` on an A100,
+2026-11-28), and up to 16 % for small-n and `balanced` on 30 random layers each on H200 and H100, all of them
+short (2026-11-28). `balanced` of 192 x 1000 x 2048 would lose half of its time on an H100 (2026-11-29)."""
 
 SHORT_S = 1e-5
-"""Roofline time in seconds below which a launch is short, that is, dominated by latencies, which the roofline
-omits.
-Kind: choice, in the study of `NEAR_COARSE` no launch of more than 5.1 us lost 2 %."""
+"""Roofline time in seconds below which a launch is short: latencies, which the roofline omits, dominate.
+Kind: choice. In the study of `NEAR_COARSE`, no launch of more than 5.1 us lost 2 %."""
 
 TIE = 1.025
-"""Estimates up to this many times the least count as a tie, and the plan that uses nearly all SMs wins. The
-model is 3 % too fast on five fit rows of 89 to 107 blocks of 128 x 256, for which it predicts a gain from
-idle SMs. Kind: chosen by regret on 67 recorded products, which therefore do not judge it (H200, 2026-11-22).
+"""Estimates up to this many times the shortest one count as a tie, and a plan that uses nearly all SMs wins.
+For five recorded products with 89 to 107 blocks of 128 x 256, the model's times are 3 % too short: it
+predicts a gain from idle SMs. Kind: chosen by the regret on 67 recorded products, which therefore cannot
+validate it (H200, 2026-11-22).
 """
 NEARLY_ALL = 0.95
 """Fraction of the SMs that counts as nearly all. Kind: chosen with `TIE`."""
@@ -58,21 +58,21 @@ NEARLY_ALL = 0.95
 FEW_SMS_TIE = 1.06
 """Value of `TIE` for persistent blocks with items of at most `SHORT_STEPS`.
 
-Kind: measured, H200, 2026-11-28: products of BERT-base with 4096 tokens, 75 and 90 % removed, for which the
-model is 3 to 4 % too slow with 132 blocks, and right or 16 % too fast with 96. With it and `MORE_ITEMS_TIE`
-the choice among ten of these products by four configs loses 0.7 % in the mean instead of 2.9 %, among the 38
-of h200-sxm-configs-2026-11-22.json 0.8 instead of 0.9 %."""
+Kind: measured, H200, 2026-11-28: for products of BERT-base with 4096 tokens, 75 and 90 % removed, the model's
+times are 3 to 4 % too long with 132 blocks, and right or 16 % too short with 96. With this value and
+`MORE_ITEMS_TIE`, the chosen one of four configs loses 0.7 % against the best one in the mean over ten of
+these products, instead of 2.9 %; over the 38 of h200-sxm-configs-2026-11-22.json 0.8 instead of 0.9 %."""
 MORE_ITEMS_TIE = 1.02
 """Among plans with persistent blocks and short items that use nearly all SMs, estimates up to this many times
-the least count as a tie. The plan with the largest tiles of C wins: it has the fewest work items, and the
-model underestimates the time of an item's epilogue.
+the shortest one count as a tie. The plan with the largest tiles of C wins: it has the fewest work items, and
+the model underestimates the time of an item's epilogue.
 Kind: as `FEW_SMS_TIE`."""
 SHORT_STEPS = 6.0
-"""Mean k-steps of a tile up to which `FEW_SMS_TIE` and `MORE_ITEMS_TIE` apply. Kind: choice, most products
-that they were chosen by have 1 to 6."""
+"""Mean number of k-steps per tile up to which `FEW_SMS_TIE` and `MORE_ITEMS_TIE` apply. Kind: choice; most of
+the products from which they were chosen have 1 to 6."""
 
 MOSTLY = 0.5
-"""Fraction of guesses among a kernel's costs above which `NEAR_COARSE` applies."""
+"""Fraction of a kernel's costs that are guesses, above which `NEAR_COARSE` applies."""
 SEARCHED = 2
 """Maximum number of configs planned per product in loops over many products."""
 
@@ -127,7 +127,10 @@ class Product:
         )
 
     def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
-        """Return the plan with a config and, if no options are given, plans with other split-K counts."""
+        """Return the plan with a config, followed by plans of the same config with other split-K counts.
+
+        If options are given, return only the first plan.
+        """
         plan, others = self.plan(config, **options), self.kernel.other_plans
         return [plan] if others is None or options else [plan, *others(plan, config, self.gpu)]
 
@@ -305,7 +308,7 @@ def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
 
 @lru_cache(maxsize=32)
 def kept_estimate(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: CacheState) -> Estimate:
-    """Return `models.estimate`, cached: callers of `fastest_plan` usually estimate the same plan next."""
+    """Return the cached result of `models.estimate`: callers of `fastest_plan` often request it again."""
     return estimate(plan, gpu, state=state, launch=launch, l2=l2)
 
 
@@ -324,7 +327,7 @@ def plan_with(
 def plans_with(
     config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec
 ) -> list[KernelPlan]:
-    """Return the plan of `plan_with`, then plans with other split-K counts, if the kernel has any."""
+    """Return the plan of `plan_with`, followed by the kernel's plans with other split-K counts, if any."""
     return product_of(kernel, kept, n, dtype, gpu).plans(config)
 
 
@@ -338,7 +341,10 @@ class _Near(NamedTuple):
 def _near_plans(
     product: Product, most: int | None, allowed: Callable[[Any], bool] | None, options: dict[str, Any]
 ) -> list[_Near]:
-    """Return the plans of all configs that fit on an SM and whose roofline time is near the best of these."""
+    """Return the plans of all configs that fit on an SM and have nearly the shortest roofline time.
+
+    `NEAR` and `NEAR_COARSE` define nearly; at most `most` configs are planned.
+    """
     configs = [config for config in product.configs() if allowed is None or allowed(config)]
     seconds = product.roofline_seconds(configs)
     guessed = product.kernel.coarse_times or product.kernel.guessed_costs(product.gpu) > MOSTLY

@@ -17,11 +17,12 @@ class BadInput(ValueError):
 
 
 def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
-    """Return `name` if it is one of `allowed`; `what` begins the message of the error.
+    """Return `name` if it is one of `allowed`.
 
     Raises
     ------
-    BadInput : it is not; the message lists the allowed names and similarly spelled ones
+    BadInput : `name` is not allowed. The message begins with `what` and lists the allowed names, and those
+        that are spelled similarly
     """
     known = tuple(allowed)
     if name in known:
@@ -32,7 +33,7 @@ def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
 
 
 def short_text(value: object) -> str:
-    """Return the `repr` of a value, shortened to some 40 characters.
+    """Return the `repr` of a value, shortened to about 40 characters.
 
     An integer of thousands of digits, which Python does not convert to text, is described in words.
     """

@@ -11,7 +11,7 @@ from prunecast.errors import BadInput
 
 
 def load_installed(group: str, kind: type) -> dict[str, Any]:
-    """Import the objects of an entry point group and return them by name, sorted.
+    """Import the objects of an entry point group and return name -> object, sorted by name.
 
     Parameters
     ----------

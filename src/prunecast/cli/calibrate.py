@@ -21,7 +21,7 @@ RAW = ".raw.json"
 
 
 def _spec_and_raw(what: str, value: str | Path, given: Given) -> list[Output]:
-    """Return the outputs: the spec file, and the file of raw results if they will be measured."""
+    """Return the output files: the spec, and the raw results if the GPU will be measured."""
     spec = Path(value)
     written = OutputFile(what=what, path=spec, suffixes=(".toml",), is_new=True)
     if given["raw"] is not None or not spec.name:  # no name: refused as a spec, whatever its raw numbers

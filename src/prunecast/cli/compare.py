@@ -109,7 +109,7 @@ def _rows(comparison: "Comparison") -> list[Row]:
 
 
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
-    """Print a row for each compared GPU. Print the layers too if files are compared or `details` is set."""
+    """Print a row for each compared GPU. Print the layers if files are compared or `details` is set."""
     if comparison.gpus:
         from prunecast.codesign.compare import GPU_COLUMNS
 

@@ -31,8 +31,8 @@ ANYWHERE = ("--debug", "--quiet")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `prunecast` with the arguments `argv` and return the exit code.
 
-    The default are the arguments of the process. `--debug` at any position raises errors with their
-    traceback, and `--quiet` at any position disables progress.
+    If `argv` is None, the arguments of the process are used. `--debug` at any position lets errors through
+    with their traceback, and `--quiet` at any position disables progress.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -114,9 +114,9 @@ def _say(message: str, code: int) -> int:
 
 
 def _let_streams_print_anything() -> None:
-    """Make stdout and stderr escape characters that their encoding lacks, which tensor names may contain.
+    """Let stdout and stderr escape characters that their encoding lacks; tensor names may contain them.
 
-    Replace a stream that the caller closed (`>&-`) by the null device.
+    Also replace a stream that the caller closed (`>&-`) by the null device.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

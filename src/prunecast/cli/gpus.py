@@ -150,7 +150,7 @@ def _show_list(rows: list[Row], page: "Page") -> None:
 
 
 def _show_one(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
-    """Print two lines for each quantity: its value, and its source."""
+    """Print a line with the value of each quantity, and its source below."""
     page.say(f"{spec.title} ({spec.name}), spec {spec.fingerprint}")
     longest = max(len(row["quantity"]) for row in rows)
     for row in rows:
@@ -159,7 +159,7 @@ def _show_one(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
 
 
 def _show_costs(spec: "GpuSpec", rows: list[Row], page: "Page") -> None:
-    """Print the costs by kernel: for each a line with its value, then its meaning and source."""
+    """Print the costs of each kernel: a line with the value of a cost, and its meaning and source below."""
     guesses = sum(row["kind"] == "guess" for row in rows)
     head = f"{spec.title} ({spec.name}), sm_{spec.compute_capability}: costs of kernels, "
     page.say(f"{head}{guesses} of {len(rows)} guessed")

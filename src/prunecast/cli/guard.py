@@ -18,15 +18,15 @@ Given = Mapping[str, Any]
 
 
 class Reads(NamedTuple):
-    """Annotation of a parameter whose value, or each of its values, names something to read."""
+    """Annotation of a parameter whose value, or each of whose values, names a file or folder to read."""
 
     files: Callable[[str], Iterable[str | Path]] = lambda value: () if os.path.isdir(value) else (value,)
-    """Function that returns the files that are read for one value. By default this is the value itself, and
-    nothing for a folder, which may have the same name as a keyword of the option, such as `bundled`."""
+    """Function that returns the files that are read for one value. By default it returns the value itself,
+    but nothing for a folder, since its name may also be a keyword of the option, such as `bundled`."""
 
 
 class Writes(NamedTuple):
-    """Annotation of a parameter whose value names something to write."""
+    """Annotation of a parameter whose value names a file or folder to write."""
 
     outputs: Callable[[str, str | Path, Given], Iterable[Output]]
     """Function that returns the outputs for the name of the option, its value, and the values of all
@@ -35,7 +35,7 @@ class Writes(NamedTuple):
 
 
 def weight_files(weights: str) -> Iterator[Path]:
-    """Return all files of a checkpoint, including shards, their index, and external data of an ONNX model."""
+    """Yield all files of a checkpoint, including shards, their index, and external data of an ONNX model."""
     from prunecast.workload.layers import files_of
 
     return files_of(weights)
@@ -66,7 +66,7 @@ def folder_written(*names: str) -> Writes:
 
 
 def check_given(parameters: Iterable[Parameter], given: Given) -> None:
-    """Refuse the outputs of a command that cannot be written, are written twice, or are read by it.
+    """Check that a command can write all its outputs, and writes none of them twice and none that it reads.
 
     Raises
     ------

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from prunecast.workload.memory import PassMemory
 
 LABEL, WIDTH = 10, 80
-"""Characters of the labels of a model's facts, and of a line."""
+"""Width in characters of the labels before the facts about a model, and of a printed line."""
 INDENT = " " * (LABEL + 3)
 SHORTEST_NAME = 14
-"""Characters of a layer's name that are shown in any case."""
+"""Least width in characters to which the name of a layer is shortened."""
 SHOWN_BYTES = 5e6
-"""Bytes below which a part of the memory is 0.00 GB."""
+"""Parts of the memory of at most this many bytes are not printed, since they would show as 0.00 GB."""
 
 
 def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> None:
@@ -54,7 +54,10 @@ def say_facts(facts: Iterable[tuple[str, str]], page: "Page") -> None:
 
 
 def misfit(dense: "PassMemory", best: "PassMemory", has: float) -> Iterator[str]:
-    """Yield a line if the dense model does not fit a GPU with `has` bytes."""
+    """Yield a line if the dense model does not fit into the memory of a GPU, which has `has` bytes.
+
+    `dense` and `best` are the memory that the dense and the pruned model need.
+    """
     if not dense.fits(has):
         pruned = "fits" if best.fits(has) else "does not either"
         yield (
@@ -66,7 +69,10 @@ def misfit(dense: "PassMemory", best: "PassMemory", has: float) -> Iterator[str]
 def memory_facts(
     dense: "PassMemory", best: "PassMemory", has: float, each: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Yield label and text of the memory of a pass, dense -> pruned, on a GPU with `has` bytes."""
+    """Yield (label, text) of the memory that a pass needs, dense -> pruned, on a GPU with `has` bytes.
+
+    `each` is a text that follows the total, such as ` on each GPU`.
+    """
     parts = {"cache": best.cache, "activations": best.activations}
     others = "".join(f", {name} {gigabytes(size)}" for name, size in parts.items() if size > SHOWN_BYTES)
     batches = " -> ".join(f"{memory.largest_batch(has):,}" for memory in (dense, best))
@@ -76,7 +82,7 @@ def memory_facts(
 
 
 def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
-    """Yield the label and the text of each line below the verdict, dense -> pruned."""
+    """Yield (label, text) of each fact about a pass, with the values dense -> pruned."""
     times = [phase.dense.time, phase.best.time]
     rates = {"images/s" if phase.has_images else "tokens/s": 1}
     if phase.run.is_decode and phase.run.batch > 1:
@@ -112,7 +118,7 @@ def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
 
 
 def _kinds(phase: "Phase") -> Iterator[str]:
-    """Yield the milliseconds of each kind of operation, dense -> pruned where they differ."""
+    """Yield a text for each kind of operation with its milliseconds, dense -> pruned where they differ."""
     dense, best = phase.dense.seconds_by_part, phase.best.seconds_by_part
     for part in dense:
         shown = dict.fromkeys(significant(round(1e3 * of[part], 2)) for of in (dense, best))
@@ -124,7 +130,7 @@ WORDS = ("layer", "kernel", "pattern", "shape")
 
 
 def _shapes(table: "PredictionTable", phases: "Sequence[Phase]") -> list[Cells]:
-    """Return a row for each shape and number of tokens, with the kernel that wins most of its layers.
+    """Return a row for each shape and number of tokens, with the kernel that is fastest for most such layers.
 
     Names of layers are shortened so that a line has at most `WIDTH` characters.
     """

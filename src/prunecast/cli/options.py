@@ -36,8 +36,8 @@ def option(metavar: str | None, help: str, *names: str, default: str | bool = Tr
     Parameters
     ----------
     metavar : placeholder for the value in the help; None for an option without a value
-    names : spellings of the option; none for the name of the parameter
-    default : text for the default value; True for the value itself, False for none
+    names : spellings of the option, such as `--output`; if empty, it is spelled as the parameter
+    default : text that the help shows as the default; True to show the default value, False to show nothing
     more : keyword arguments of `typer.Option`
     """
     # Typer itself would print this text in additional brackets
@@ -46,7 +46,7 @@ def option(metavar: str | None, help: str, *names: str, default: str | bool = Tr
 
 
 def flag(help: str, *names: str, default: str | bool = True) -> Any:
-    """Return an option without a value, see `option`."""
+    """Return a command-line option without a value; the parameters are those of `option`."""
     return option(None, help, *names, default=default)
 
 
@@ -60,7 +60,7 @@ def setting(name: str, *flags: str, is_repeated: bool = False, **more: Any) -> A
 
 
 DEFAULTS: dict[str, Any] = {name: one.default or None for name, one in SETTINGS.items()}
-"""Values of settings that are not given; None for an option that can be repeated."""
+"""Name of a setting -> default value of its option; None if the option can be repeated."""
 Gpu = Annotated[str, setting("gpu", autocompletion=completion.gpus), Reads(gpu_files)]
 Sparsity = Annotated[float | None, setting("sparsity")]
 Scope = Annotated[str, setting("scope")]

@@ -29,7 +29,10 @@ class Report(NamedTuple):
 
 
 def deliver(to: "PrintForm", report: Report) -> None:
-    """Write the file atomically, then print. If writing fails, an existing file stays unchanged."""
+    """Write the result to its file, if one is requested, then print it.
+
+    The file is written atomically: if writing fails, an existing file stays unchanged.
+    """
     if to.path is not None:
         from prunecast.files import write_text_aside
 
@@ -63,7 +66,7 @@ def _csv_text(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a text that is safe for spreadsheets and terminals; keep values of other types."""
+    """Return a text that spreadsheets and terminals only show; return values of other types unchanged."""
     if not isinstance(value, str):
         return value
     text = printable(value)

@@ -73,14 +73,14 @@ def predict(
 
 MOST_NOTES = 12
 HOPELESS = 0.5
-"""Speedup below which nobody would use a kernel, so that notes on the validity of its time are omitted."""
+"""Speedup over dense below which nobody would use a kernel: notes on its validated range are omitted."""
 OUTSIDE = "outside the validated range"
 TCGEN05 = 100
-"""Compute capability times ten from which tensor cores have tcgen05, which no kernel of this project uses."""
+"""Least compute capability, times ten, of GPUs with tcgen05, which no kernel of this project uses."""
 
 
 def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) -> None:
-    """Print a table of predictions: of a whole model only its page, unless `details` are wanted."""
+    """Print a table of predictions; for a whole model its summary, and the table only with `details`."""
     from prunecast.codesign.table import fastest
 
     if table.whole is not None:
@@ -171,7 +171,7 @@ def _crossovers(table: "PredictionTable") -> list[Cells]:
 def _alike(table: "PredictionTable", layers: Iterable[str]) -> Iterator[list[str]]:
     """Yield the layers in groups of equal shape and number of tokens.
 
-    Crossovers in a group may still differ, if the time hardly depends on the density.
+    The crossovers of a group may still differ where the time hardly depends on the density.
     """
     sizes = {row.layer: (row.m, row.k, row.n) for row in table}
     alike: dict[tuple[int, int, int], list[str]] = {}
@@ -217,7 +217,10 @@ def _notes(rows: "Sequence[Prediction]", skips: "Sequence[Skipped]") -> Iterator
 
 
 def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str:
-    """Return a note with its layers and, unless it applies to all kernels or names its own, its kernels."""
+    """Return a note with the layers that it is about.
+
+    The kernels that it is about are added unless they are all kernels, or the note begins with their name.
+    """
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     layers = list(dict.fromkeys(row.layer for row in rows))
     named = set(kernels) == everything or note.startswith(kernels[0])
@@ -226,10 +229,10 @@ def _about(note: str, rows: "Sequence[Prediction]", everything: set[str]) -> str
 
 
 def _verdict(table: "PredictionTable") -> Iterator[str]:
-    """Yield lines with the fastest kernels and the times of all layers, without and with transposes.
+    """Yield lines with the fastest kernels and the total times of all layers.
 
-    Transposes are printed for a token-major model in an engine, if the layers are not predicted as a whole
-    model.
+    For a token-major model in an engine that is not predicted as a whole, yield also a line with the time
+    including the transposes of x and y.
     """
     winners = Counter(kernel for kernel in table.fastest_kernels())
     wins = ", ".join(f"{_whose(kernel)} {count}" for kernel, count in winners.most_common())
@@ -253,7 +256,7 @@ def _whose(kernel: str) -> str:
 
 
 def _what(table: "PredictionTable") -> str:
-    """Return a text that says whether the times are of all layers or of which share of the weights."""
+    """Return `All layers`, or a text with the predicted share of the weights if matrices are missing."""
     if not table.missing:
         return "All layers"
     count = len(list(table.layers()))

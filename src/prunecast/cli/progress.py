@@ -29,7 +29,7 @@ INTERRUPTED = 130
 
 
 def one_line(text: str) -> str:
-    """Return the text as one printable line of at most 500 characters, without its middle if longer."""
+    """Return the text as one printable line; if it has more than 500 characters, its middle is left out."""
     # shorten it first: a name may have megabytes
     return cut(printable(" ".join(cut(text, 4 * LONGEST_LINE).split())), LONGEST_LINE)
 
@@ -54,7 +54,7 @@ def discard(stream: TextIO) -> None:
 
 
 PROGRESS = "PRUNECAST_PROGRESS"
-"""Environment variable: `off`, which `--quiet` sets, or the seconds after which a stage is printed."""
+"""Name of an environment variable: `off` for no progress, or the seconds after which a stage is printed."""
 DELAY_S = 2.0
 """Seconds after which a stage is printed, unless the environment variable sets another value."""
 SECONDS_PER_LINE = 5.0
@@ -62,10 +62,11 @@ SECONDS_PER_LINE = 5.0
 
 
 class ProgressLines:
-    """Hook `progress(stage, done, total)` that prints to stderr; a context manager that clears its last line.
+    """Progress callback `progress(stage, done, total)` that prints to stderr.
 
-    A timer prints a stage that began two seconds ago even if it does not report, so that a long compilation
-    does not look like a hang.
+    It is a context manager, which clears the last printed line at the end. A timer prints a stage that began
+    two seconds ago even if there is no call in this time, so that a long compilation does not look like a
+    hang.
 
     Parameters
     ----------

@@ -112,7 +112,7 @@ def prune(
 
 
 def _check_not_pruned(weights: str) -> None:
-    """Raise BadInput for a folder with a recipe: pruning it again must be requested."""
+    """Raise BadInput for a folder with a recipe, which is pruned again only if `--pattern` is given."""
     from prunecast.codesign.recipe_maps import recipe_of
 
     recipe = recipe_of(weights)
@@ -121,7 +121,7 @@ def _check_not_pruned(weights: str) -> None:
 
 
 GUIDES = ("gpu", "tokens")
-"""Options that also have an effect without a budget, if the pattern is chosen by predicted times."""
+"""Options that have an effect also without a latency budget if the pattern needs predicted times."""
 
 
 def _check_no_budget(pattern: str, budget: Budget, solutions: int) -> None:
@@ -246,7 +246,7 @@ def _show_target(pruned: "PrunedModel", page: "Page") -> None:
 
 
 def _remarks(pruned: "PrunedModel") -> Iterator[str]:
-    """Yield lines about what the printed numbers do not include."""
+    """Yield lines on removed parts, random weights, dense layers, and operators without a time model."""
     result = pruned.result
     yield from _removed_lines(pruned.removed)
     if not pruned.has_weights:
@@ -269,7 +269,7 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
 
 
 def _yardsticks(pruned: "PrunedModel") -> Iterator[str]:
-    """Yield lines with the gain of other kernels without pruning, and with results of uniform pruning."""
+    """Yield lines that compare the result with other kernels without pruning, and with uniform pruning."""
     from prunecast.codesign.search.targets import ONE_SHARE
     from prunecast.codesign.search.yardsticks import OTHER_KERNEL
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prunecast.codesign.sweep import SweepCase, SweepSummary, SweepTable
 
 MOST_SHOWN = 40
-"""Rows in the table; JSON and CSV have all."""
+"""Largest number of rows in the printed table; JSON and CSV contain all rows."""
 OTHER_FORMS = (".csv", ".tsv", ".json", ".parquet", ".xlsx", ".txt")
 """Suffixes of file formats that are not a database."""
 
@@ -132,7 +132,7 @@ def sweep(
 
 
 def _show(table: "SweepTable", page: "Page") -> None:
-    """Print the first rows and the notes."""
+    """Print the first `MOST_SHOWN` rows of the table, and its notes."""
     from prunecast.codesign.sweep.table import WORDS
 
     cells = table.cells()

@@ -60,7 +60,7 @@ Output = OutputFile | OutputFolder
 
 
 class _Target(NamedTuple):
-    """One path that an output will replace or create."""
+    """One path that an output will replace or create, as the user gave it and with all links resolved."""
 
     what: str
     shown: Path
@@ -70,7 +70,7 @@ class _Target(NamedTuple):
 
 
 def check_outputs(outputs: Collection[Output], reads: Iterable[str | Path]) -> None:
-    """Refuse outputs that cannot be written, are the same file twice, or are a file or folder that is read.
+    """Check that all outputs can be written, are different files, and are not among the paths that are read.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def _check_folder(output: OutputFolder) -> None:
 
 
 def _check_different(targets: Iterable[_Target]) -> None:
-    """Refuse two outputs with the same path, and files of two options that are links to each other."""
+    """Raise BadInput if two outputs have the same path, or if two options name hard links to one file."""
     by_path: dict[str, _Target] = {}
     by_identity: dict[tuple[int, int], _Target] = {}
     for target in targets:
@@ -167,7 +167,7 @@ def _check_different(targets: Iterable[_Target]) -> None:
 
 
 def _check_patterns(outputs: Iterable[Output], targets: Iterable[_Target]) -> None:
-    """Refuse an output whose name may also be written in the folder of another option."""
+    """Raise BadInput if an output is in another option's output folder and matches one of its file names."""
     folders = {os.path.realpath(each.path): each for each in outputs if isinstance(each, OutputFolder)}
     for target in targets:
         parent, name = os.path.split(target.real)

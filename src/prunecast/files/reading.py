@@ -1,4 +1,4 @@
-"""Read regular files of a limited size, JSON whose numbers have a limited length, and own TOML files."""
+"""Read regular files of limited size, JSON with numbers of limited length, and TOML files of this project."""
 
 import json
 import math
@@ -32,8 +32,9 @@ def cut(text: str, most: int) -> str:
 
 
 def check_regular(path: str | Path, wanted: str) -> None:
-    """Refuse a path that is not a regular file or a symbolic link to one: reading a pipe or device may never
-    end.
+    """Raise BadInput unless the path is a regular file or a symbolic link to one.
+
+    Reading a pipe or a device may never end.
 
     Parameters
     ----------
@@ -91,12 +92,14 @@ def read_text(path: str | Path, wanted: str, *, most: int) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Numbers must be finite, integers have at most 20 digits, and keys of an object be unique.
+    """Return the value of a JSON text, with restrictions that the JSON standard does not have.
+
+    Numbers must be finite, integers have at most 20 digits, and the keys of an object must be unique.
 
     Raises
     ------
     ValueError : the text is not such JSON
-    RecursionError : it is nested too deeply
+    RecursionError : the text is nested too deeply
     """
     return json.loads(
         text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_object

@@ -27,7 +27,7 @@ MOST_TRIES = 100
 
 
 def asked_path(path: str | Path) -> Path:
-    """Return a path without the hidden folder of unfinished files, as the user gave it."""
+    """Return the path that the user gave: `path` without a hidden folder of unfinished files."""
     return Path(*(part for part in Path(path).parts if not UNFINISHED.fullmatch(part)))
 
 
@@ -67,7 +67,7 @@ def _put(unfinished: Path, final: Path) -> None:
 
 
 def put_unless_filled(unfinished: Path, final: Path) -> None:
-    """Move a finished file to a path where no file exists, or an empty one; else raise FileExistsError."""
+    """Move a finished file to `final`; raise FileExistsError if a file that is not empty exists there."""
     if final.exists() and final.stat().st_size == 0:
         _put(unfinished, final)
     else:
@@ -179,8 +179,9 @@ def _own_folder(final: Path) -> Iterator[Path]:
 
 
 def _remove_left(parent: Path, beginning: str) -> None:
-    """Remove hidden folders of killed processes: those in `parent` without a lock whose name has this
-    beginning.
+    """Remove the hidden folders of killed processes from `parent`.
+
+    These are the folders without a lock whose name starts with `beginning`.
     """
     for entry in os.scandir(parent):
         if entry.name.startswith(beginning) and entry.is_dir(follow_symlinks=False):

@@ -40,7 +40,7 @@ class PreparedAttention(NamedTuple):
     implementation: str
     """Name under which the attention is registered in transformers."""
     kernels: Mapping[str, str]
-    """Name of an attention module -> the kernel that it runs for the example; empty without an example."""
+    """Name of an attention module -> name of its kernel for the example; empty if no example is given."""
 
     def __str__(self) -> str:
         found = Counter(self.kernels.values())

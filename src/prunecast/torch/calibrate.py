@@ -22,7 +22,7 @@ Found = dict[str, np.ndarray[Any, Any]]
 
 
 PROBE_HEIGHT, PROBED = 128, 0.5
-"""Tile height and sparsity of the trial pruning that measures the cost of a layer. Own choice."""
+"""Tile height and sparsity of the trial pruning that measures the cost of a layer. Kind: choice."""
 LEAST_COST = 1e-9
 """Lower bound of a measured loss increase, which noise can make negative, and of the removed importance."""
 
@@ -134,7 +134,7 @@ def expert_saliency(model: nn.Module, run: Callable[[], Any], path: str | Path |
 def _weighted_norms(
     experts: nn.Module, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
 ) -> dict[int, torch.Tensor]:
-    """Return expert -> (its tokens,) router weight times the norm of the expert's output for that token.
+    """Return index of an expert -> router weight times norm of the expert's output, for each of its tokens.
 
     Parameters
     ----------
@@ -218,7 +218,10 @@ def _gathered(
     run: Callable[[], Any],
     sums_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> Found:
-    """Return weight name -> mean over tokens of `sums_of`, which gets the inputs (tokens, K) of a layer."""
+    """Return name of a weight -> mean over all tokens of a statistic of the layer's inputs.
+
+    `sums_of` returns the sum of the statistic over the tokens of inputs (tokens, K).
+    """
     layers, _ = find_layers(model)
     sums: dict[str, torch.Tensor] = {}
     counts = dict.fromkeys((layer.name for layer in layers), 0)

@@ -61,13 +61,11 @@ class ChosenLayers(NamedTuple):
 
     @property
     def tiles(self) -> dict[str, TileMap]:
-        """Name of a linear layer or convolution without 2:4 -> its tiles."""
+        """Name of a sparse linear layer or convolution -> its tiles; 2:4 layers are left out."""
         return {layer.name: tiles for layer, tiles, two_of_four in self.choices if two_of_four is None}
 
     def without(self, dense: frozenset[str]) -> "ChosenLayers":
-        """Return the same choice, except that the layers named in `dense` stay dense because they save no
-        time.
-        """
+        """Return this choice without the layers named in `dense`, which stay dense as they save no time."""
         lines = [f"{name}: dense, the network gains nothing by it" for name in sorted(dense)]
         sparse = [choice for choice in self.choices if choice.layer.name not in dense]
         return self._replace(choices=sparse, left=[*self.left, *lines])
@@ -127,7 +125,7 @@ def _experts_of(
 
 
 def without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], list[str]]:
-    """Return `found` without the layer that computes the logits, and the reason as a line of text.
+    """Return the layers `found` without the one that computes the logits, and a line with the reason.
 
     Pruning this layer costs the most accuracy. It is pruned only if `target` names it.
     """

@@ -26,7 +26,7 @@ from prunecast.torch.packed import ProductRows
 from prunecast.workload.pruned_maps import no_taller_than
 
 LEAST_SPARSITY = 0.3
-"""Least sparsity of a sparse layer. Less sparse layers stay dense unless a recipe names them."""
+"""Least sparsity of a layer that becomes sparse. Others stay dense unless a recipe gives their pattern."""
 OFF_RECIPE = 0.01
 """Largest accepted excess of a layer's density over its recipe, needed where tile sizes do not divide the
 layer.
@@ -169,10 +169,10 @@ def _weighed(name: str, magnitudes: ImportanceArray, known: Calibration | None) 
 def _choice(
     layer: Found, recipe: Recipe, sparsity: float | None, known: Calibration | None, *, is_gated: bool
 ) -> Choice:
-    """Return a layer with its tiles, by pruning or from its zeros.
+    """Return a layer with its tiles, found by pruning or, if `sparsity` is None, from its zeros.
 
-    With `is_gated` (gate or up), the zeros may also follow tiles of half the height, as `_joint_tiles` makes
-    them.
+    If `is_gated` is set (gate or up), the zeros may also follow the tiles of half the height that
+    `_joint_tiles` returns.
     """
     weights = matrix_of(layer.module)
     dtype_name(weights.dtype)
@@ -227,7 +227,7 @@ def _mapped(layer: Found, pattern: Pattern, mask: MaskArray) -> Choice:
 
 
 def _stored(name: str, array: ImportanceArray, tiles: TileMap) -> TileMap:
-    """Return the recipe's tiles of a layer.
+    """Return the tiles that a recipe contains for a layer, after a check against its weights.
 
     Weights inside the tiles may be zero. Raise BadInput if a weight outside is not zero, or the sizes differ.
     """

@@ -63,7 +63,7 @@ class Ends(NamedTuple):
     activation: str = "none"
     """Name of the activation, after bias and sum."""
     adds: bool = False
-    """Whether a second input, of the size of the output, is added before the activation."""
+    """Whether the kernel adds a second input, of the size of the output, before the activation."""
     bias: torch.Tensor | None = None
     """(filters,) bias in place of the module's own bias: the shift of a folded norm. None for the module's
     own bias.
@@ -164,7 +164,7 @@ class SparseConv2d(SparseLayer):
         return ConvCall(*sizes, max(self.border, self.size // 2), second, self.border)
 
     def plan(self, call: ConvCall) -> KernelPlan:
-        """Return the plan that a call runs."""
+        """Return the kernel plan for the sizes of a call."""
         product = self.product
         dtype = DTYPES[product.images[0].dtype]
         return fastest_plan("stspmm", product.tile_map, call.grid.n, dtype, product.gpu, source=call.grid)
@@ -227,8 +227,9 @@ class SparseConv2d(SparseLayer):
     def _convolved(
         self, planes: torch.Tensor, call: ConvCall, second: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the output planes, by a cached launch, or by `prunecast::conv` in traced graphs and on a
-        CPU.
+        """Return the output planes.
+
+        A cached launch computes them; in traced graphs and on a CPU, the operator `prunecast::conv` does.
         """
         product = self.product
         if not torch.compiler.is_compiling():

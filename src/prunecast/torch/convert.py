@@ -48,7 +48,7 @@ class Sparsified(NamedTuple):
     """Reasons why other layers were not converted, one line each."""
     bytes_before: int
     bytes_after: int
-    """Bytes of all weights of the model on the device, before and after."""
+    """`bytes_before` and `bytes_after` are the bytes of all weights before and after the conversion."""
     seconds: float
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ def sparsify(
     only_gains : leave a convolutional network dense and unchanged unless a whole pass over `example` is
         predicted to save at least 5 % of its time, and leave single layers dense that save nothing. False
         converts all layers
-    progress : called with `(stage, done, total)`
+    progress : function that is called with `(stage, done, total)` to report progress
     quiet : do not print the result, and do not warn if a network stays dense
 
     Raises
@@ -198,9 +198,7 @@ def _replace_layers(model: nn.Module, network: Traced, packed: PackedLayers, opt
 
 
 def _is_rewritten(launch: Launch, product: PackedProduct, options: Conversion) -> bool:
-    """Return whether the torch.compile pass of `residual.py` may fuse residual adds or norms into a product's
-    launches.
-    """
+    """Return whether torch.compile may fuse residual adds or norms into a product, see `residual.py`."""
     is_large = (
         product.rows * options.max_tokens >= RESIDUAL_EPILOGUE_ELEMENTS
         or product.features * options.max_tokens >= SEPARATE_TRANSPOSE_ELEMENTS
@@ -240,7 +238,7 @@ def _replace(model: nn.Module, launch: Launch, product: PackedProduct, *, traina
 
 
 def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
-    """Remove the activations that are computed in epilogues now.
+    """Remove the activations of feed-forward layers whose epilogues now compute them.
 
     In a chain, `nn.Identity` replaces the activation. A gated module is replaced by `GatedMlp`.
     """

@@ -16,7 +16,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": torch.nn.functional.silu,
     "gelu-tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
 }
-"""Name in the kernels -> function."""
+"""Name of an activation in the kernels -> function that computes it in torch."""
 GATED_ROWS = 8
 """Group size of the interleaved rows of a gated unit: 8 rows of gate, then 8 rows of up. Kind: CUDA source,
 `activation.cuh`.
@@ -36,7 +36,7 @@ class Epilogue(NamedTuple):
     activation(gate) * up.
     """
     features_first: bool = False
-    """Whether y is written as (rows, columns of x_t), the layout that the next product reads."""
+    """Whether y is written transposed, (rows, columns of x_t), which the next product reads directly."""
 
 
 PLAIN = Epilogue()
@@ -45,7 +45,7 @@ PLAIN = Epilogue()
 def activated(sums: torch.Tensor, epilogue: Epilogue) -> torch.Tensor:
     """Apply an epilogue to sums (tokens, M) with torch operations; return y (tokens, rows).
 
-    A gated unit has M / 2 rows. Raise BadInput for an unknown activation.
+    `rows` is M / 2 for a gated unit, else M. Raise BadInput for an unknown activation.
     """
     if epilogue.activation not in ACTIVATIONS:
         raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {epilogue.activation!r}")
@@ -79,8 +79,9 @@ def interleaved(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
-    """Return the strides of a view (*shape, rows) of a tensor (rows, columns) that has one token per
-    column.
+    """Return the strides with which a tensor (rows, columns) is viewed as its transpose (*shape, rows).
+
+    The tensor has one token per column; `shape` are the dimensions of the tokens.
     """
     strides, step = [], 1
     for size in reversed(shape):
@@ -170,7 +171,7 @@ class ExpertsCall(NamedTuple):
 
     @property
     def products(self) -> tuple[tuple[list[torch.Tensor], torch.Tensor, int], ...]:
-        """Packed weights, tile tensor and layer number of the gate-up product and of the down product."""
+        """(packed weights, tile tensor, key in the table of layers) of the gate-up and the down product."""
         gate_up, down = self.plans
         return (self.gate_up, self.gate_up_tiles, gate_up), (self.down, self.down_tiles, down)
 

@@ -61,7 +61,7 @@ def find_experts(model: nn.Module) -> list[ExpertStack]:
 
 
 def _computes_experts(module: nn.Module) -> bool:
-    """Return whether a module computes the same as `SparseExperts`, tested with random tokens."""
+    """Return whether a module computes gated experts as `SparseExperts` does, tested with random tokens."""
     stacks = [module._parameters.get(part) for part in PARTS]
     if any(stack is None or stack.dim() != 3 for stack in stacks):
         return False
@@ -89,7 +89,7 @@ def _computes_experts(module: nn.Module) -> bool:
 
 
 def per_token(module: nn.Module, experts: int) -> int:
-    """Return the number of experts per token in the module's configuration, or 2 if it contains none.
+    """Return the number of experts per token that the module's configuration states, or 2 if it states none.
 
     Launches are prepared for this number.
     """
@@ -98,8 +98,9 @@ def per_token(module: nn.Module, experts: int) -> int:
 
 
 def are_of_experts(tiles: TileMap, experts: int) -> bool:
-    """Return whether no tile has rows of two experts, every row is in a tile, and tiles are in the order of
-    the experts.
+    """Return whether each tile has rows of one expert only, and the tiles of expert i precede those of i + 1.
+
+    Every row must be in a tile.
     """
     of_row = tiles.row_index // (tiles.m // experts)
     first = np.repeat(of_row[tiles.row_start[:-1].clip(max=of_row.size - 1)], tiles.rows_per_tile)

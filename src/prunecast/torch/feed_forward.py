@@ -107,9 +107,7 @@ def _candidates(name: str, module: nn.Module, layers: dict[str, nn.Module]) -> l
 
 
 def _in_sequence(name: str, module: nn.Sequential, layers: dict[str, nn.Module]) -> list[FeedForward]:
-    """Return all triples of layer, activation and layer that follow each other, as in a block of a
-    ConvNeXt.
-    """
+    """Return the feed-forward layers of an `nn.Sequential`: layer, activation, layer in direct sequence."""
     before = f"{name}." if name else ""
     children = [(child, each) for child, each in module.named_children() if type(each) is not nn.Dropout]
     return [

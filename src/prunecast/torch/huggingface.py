@@ -53,7 +53,7 @@ class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
 
     Raises
     ------
-    BadInput : an unknown entry
+    BadInput : `others` contains an unknown entry
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
             raise BadInput(f"quantization_config of {METHOD}: unknown entry {min(unknown)!r}")
 
     def recipe(self) -> Recipe:
-        """Return the recipe for `sparsify`."""
+        """Return the pattern and the layers as a recipe for `sparsify`."""
         rows = [{"layer": name, **said} for name, said in self.layers.items()]
         return read_recipe({"pattern": self.pattern, "layers": rows})
 
@@ -242,8 +242,9 @@ def load_pretrained(folder: str | Path, *, gpu: str | None = None, **options: An
 
 @contextmanager
 def _sizes_by_layer(model: Any, config: Any) -> Iterator[None]:
-    """Context manager: let each layer be created with its sizes in `per_layer_config`, which few models read
-    themselves.
+    """Context manager that creates each layer with its own sizes from `config.per_layer_config`.
+
+    Few model classes read `per_layer_config` themselves.
     """
     if not getattr(config, "is_heterogeneous", False):
         yield

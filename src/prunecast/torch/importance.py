@@ -71,11 +71,13 @@ TAYLOR = "taylor"
 """
 
 Scores = str | Callable[[str, ImportanceArray], npt.ArrayLike] | Mapping[str, npt.ArrayLike]
-"""The name of a criterion; a function of a layer's name and weights (M, K); or layer -> its scores."""
+"""Importance of weights: the name of a criterion, a function that returns the scores for a layer's name and
+weights (M, K), or a mapping of layers to scores.
+"""
 
 
 class Importance:
-    """Importance of the weights of `parameters`, computed whenever masks are due.
+    """Importance of the weights of `parameters`, computed whenever the schedule needs new masks.
 
     Parameters
     ----------

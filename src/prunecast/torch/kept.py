@@ -54,7 +54,8 @@ def tiles_of(weights: Floats, kept: TileMap | npt.NDArray[np.bool_] | None, patt
 def _not_zero(weights: Floats, pattern: Pattern) -> npt.NDArray[np.bool_]:
     """Return the mask (M, K) of nonzero weights.
 
-    If few weights in the kept columns of the tiles are zero, return the mask of these whole columns instead.
+    If at most `MOST_BY_CHANCE` of the weights in the tiles' kept columns are zero, return the mask of these
+    whole columns instead.
     """
     stated = np.asarray(weights != 0)
     if isinstance(pattern, AdaptiveTilePattern) and (pattern.shuffled or pattern.rows_first):

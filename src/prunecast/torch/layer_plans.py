@@ -72,9 +72,9 @@ def two_of_four_map(tiles: TileMap) -> NestedMap:
 def plan_for(
     tiles: TileMap, tokens: int, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout], *, glu: bool = False
 ) -> tuple[KernelPlan, int]:
-    """Return the plan for `tokens`, and the index of the packed weights that it reads.
+    """Return the plan for `tokens` tokens, and the index in `layouts` of the packed weights that it reads.
 
-    With `glu`, the epilogue is a gated unit.
+    `glu` states whether the epilogue is a gated unit.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def plan_for(
 def conv_plan(
     tiles: TileMap, grid: ConvGrid, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout]
 ) -> tuple[KernelPlan, int]:
-    """Return the plan of a convolution, and the index of the packed weights that it reads."""
+    """Return the plan of a convolution, and the index in `layouts` of the packed weights that it reads."""
     blocks = [layout[1:] for layout in layouts]
 
     def allowed(config: Any) -> bool:
@@ -112,8 +112,8 @@ def conv_plan(
 
 
 FEW_PLANNED = 16
-"""Number of tokens for which the layout of experts for few tokens is chosen. Kind: choice, decoding of 16
-sequences.
+"""Largest number of tokens for which the few-token layout of experts is optimised. Kind: choice, decoding of
+16 sequences.
 """
 
 
@@ -126,7 +126,7 @@ class ExpertTokens(NamedTuple):
 
     @property
     def loads(self) -> tuple[int, ...]:
-        """Number of tokens of each expert, in ascending order, with random routing."""
+        """Number of tokens of each expert for random routing, in ascending order, (experts,)."""
         loads = expert_loads(self.experts, self.per_token, self.tokens, "random")
         return tuple(int(load) for load in loads)
 
@@ -163,8 +163,7 @@ def expert_plans(
     gpu: GpuSpec,
     layouts: Sequence[Sequence[Layout]],
 ) -> list[tuple[KernelPlan, int]]:
-    """Return the plan of each product of a layer of experts, with the index of the packed weights that it
-    reads.
+    """Return, for each product of a layer of experts, its plan and the index of its packed weights.
 
     All plans have blocks with the same number of tokens, since the products share the columns of the experts.
 

@@ -125,9 +125,9 @@ def _read_in_place(graph: Graph, target: Any) -> list[Node]:
 
 
 def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
-    """Return, for a view of x * factor, the same view of x and the factor, if it is a power of two.
+    """Return, for a view of x * factor, the same view of x, and the factor.
 
-    Otherwise return the given view and 1.
+    Return the given view and 1 if it is no such view, or if the factor is not a power of two.
     """
     looks, node = [], view
     while isinstance(node, Node) and node.target in LOOKS:
@@ -167,9 +167,9 @@ def _drop_copies(graph: Graph, renewed: set[Node]) -> None:
 
 
 def _renewed(graph: Graph, changed: list[Node]) -> set[Node]:
-    """Compute the strides of the changed nodes again, and those of nodes that depend on them.
+    """Recompute the strides of the nodes in `changed`, and of all nodes that depend on them.
 
-    Return the given nodes and all nodes whose strides are new.
+    Return the nodes in `changed` and all nodes whose strides differ from before.
     """
     stale = set(changed)
     for node in graph.nodes:

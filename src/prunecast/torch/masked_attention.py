@@ -64,7 +64,7 @@ def attend(
     mask: torch.Tensor | None,
     scale: float | None,
 ) -> torch.Tensor:
-    """Return attention y (sequences, queries, heads, width); `scale` None stands for 1 / sqrt(width).
+    """Return attention y (sequences, queries, heads, width); if `scale` is None, it is 1 / sqrt(width).
 
     Eager calls on a GPU bypass torch's dispatcher, which needs more time than the kernel.
     """
@@ -92,7 +92,7 @@ class AttentionCall(NamedTuple):
         return self.query.new_empty((heads * width, sequences * queries) if self.columns else shape)
 
     def layout(self) -> tuple[Any, ...]:
-        """Return everything on which the prepared launch depends: all but addresses and values."""
+        """Return all properties of the call that its launch depends on, such as shapes, strides and dtype."""
         query, key, value = self[:3]
         aligned = not (query.data_ptr() | key.data_ptr() | value.data_ptr()) % 16
         layout = (query.shape, query.stride(), key.shape, key.stride(), value.stride(), query.dtype)

@@ -176,7 +176,7 @@ def activation_of_node(node: fx.Node, modules: Mapping[str, nn.Module]) -> str |
 
 
 def folds_of(sites: Sequence[Site]) -> dict[str, str]:
-    """Return the names of convolutions -> those of the batch norms that can be folded into them."""
+    """Return name of a convolution -> name of the batch norm that can be folded into it."""
     return {site.name: site.norm for site in sites if site.norm is not None}
 
 
@@ -243,11 +243,10 @@ def ends_of(model: nn.Module, sites: Sequence[Site]) -> dict[str, Ends]:
 def dense_in_planes(
     model: nn.Module, network: Traced, sparse: Mapping[str, TileMap], border: int
 ) -> dict[str, TileMap]:
-    """Return name -> tiles for dense convolutions that run on the tile kernel, because their neighbours use
-    planes.
+    """Return name -> tiles for dense convolutions that run on the tile kernel of this package.
 
-    The tiles keep all weights. If cuDNN ran such a convolution, images would be copied out of planes and
-    back.
+    They are between operations on planes: to run them with cuDNN, images would have to be copied out of
+    planes and back. The tiles keep all weights.
     """
     modules = dict(model.named_modules())
     sites = {site.conv: site for site in network.sites}

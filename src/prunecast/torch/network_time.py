@@ -50,9 +50,9 @@ class NetworkTime:
 
     Parameters
     ----------
-    network : the network with one size of its inputs
-    sparse : layer -> function that returns the seconds of a product of this layer if it is sparse; contains
-        all layers that can be sparse
+    network : the network, read for one size of its inputs
+    sparse : name of each layer that can be sparse -> function that returns the predicted seconds of one of
+        its products with sparse weights
     gpu, dtype : the GPU, and the dtype of weights and images
     """
 
@@ -127,7 +127,7 @@ def planned_seconds(tiles: TileMap, gpu: GpuSpec, dtype: str, o: Operation) -> f
 
 
 class Verdict(NamedTuple):
-    """Layers of a network that should stay dense, predicted for one size of its inputs."""
+    """Layers of a network that should stay dense, according to the prediction for one size of its inputs."""
 
     dense: frozenset[str]
     whole: bool
@@ -230,8 +230,9 @@ def _words(inputs: Sequence[Any]) -> str:
 
 
 def watch_sizes(model: nn.Module, network: Traced) -> None:
-    """Register a hook that warns, at the first call with each size of inputs, if dense is predicted to be as
-    fast.
+    """Register a hook that warns if the dense network is predicted to be as fast.
+
+    It predicts the times at the first call with each size of inputs.
     """
     seen: list[str] = []
 

@@ -71,8 +71,9 @@ def norm_of(y: Node) -> NormNodes | None:
         return isinstance(node, Node) and node.meta["val"].shape == width and node.meta["val"].dtype == dtype
 
     def without(node: Node, target: Any) -> tuple[Node, Node | None]:
-        """If a node combines a tensor and a row of weights or biases, return both; else return the node and
-        None.
+        """Return both operands of `node` if it calls `target` with a tensor and a row of weights or biases.
+
+        Otherwise return the node and None.
         """
         if node.target is target and len(node.args) == 2 and not node.kwargs:
             for other, row in (node.args, reversed(node.args)):

@@ -50,7 +50,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
     fp32_bias: Any
     """(M,) fp32 bias, or None."""
     number_format = ""
-    """Format of the packed weights in the table of layers; empty if it is the dtype of x."""
+    """Number format of the packed weights, such as `fp8`; empty if it is the dtype of x."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         """`DirectCalls`, created at the first x on a GPU."""
 
     def _packed(self, weight: torch.Tensor, layouts: Sequence[Layout]) -> dict[str, torch.Tensor]:
-        """Return the tensors of this module that hold A (M, K), by their names."""
+        """Return name -> tensor for the tensors of this module in which A (M, K) is stored."""
         images = [pack(weight, self.tile_map, layout) for layout in layouts]
         return dict(zip(self.image_names, images, strict=True))
 
@@ -201,7 +201,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return dense_weight(self.like, self.tiles, self.gpu.name, self.plan)
 
     def add_image(self, layout: Layout) -> None:
-        """Pack the weights in one more layout, and keep the others."""
+        """Pack the weights in one more layout, in addition to the present ones."""
         name = f"image_{len(self.image_names)}"
         with torch.no_grad():
             self.register_buffer(name, pack(self.dense_weight(), self.tile_map, layout), persistent=False)
@@ -336,7 +336,7 @@ def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
 
 
 def _version(x: torch.Tensor) -> int:
-    """Return torch's count of in-place changes, or 0 where torch does not count them."""
+    """Return torch's count of in-place changes of x; 0 in traced graphs and for inference tensors."""
     if torch.compiler.is_dynamo_compiling() or x.is_inference():
         return 0
     return int(x._version)

@@ -112,7 +112,7 @@ def combined(x: Planes, y: Planes, name: str) -> Planes:
 
 
 def concatenated(*parts: Planes) -> Planes:
-    """Concatenate images along the channels."""
+    """Return images with the channels of all `parts`, which must have equal sizes and borders."""
     first, last = parts[0], parts[-1]
     ends = first.layout
     pieces = [first.data[: ends.first], *(_body(each) for each in parts)]
@@ -177,11 +177,11 @@ class NodeOfPass(NamedTuple):
     planes: Mapping[fx.Node, fx.Node]
     node: fx.Node
     value: Callable[[fx.Node], fx.Node]
-    """Returns the new node of an operand that is not in planes."""
+    """Function that returns the node of the new graph for an operand that is not in planes."""
 
     @property
     def x(self) -> fx.Node:
-        """First operand in planes, as a node of the new graph."""
+        """Node of the new graph for the first operand of `node`, which is in planes."""
         return self.planes[self.node.all_input_nodes[0]]
 
     def call(self, function: Callable[..., Any], *arguments: Any, is_planes: bool = True) -> Made:
@@ -190,8 +190,7 @@ class NodeOfPass(NamedTuple):
 
 
 def pass_of(node: fx.Node, modules: Modules) -> Adder | None:
-    """Return the function that adds a node's operation on planes to the new graph; None if there is no such
-    operation.
+    """Return the `Adder` of the operation on planes that replaces a node; None if there is no such operation.
 
     The first operand of the node must be in planes.
     """

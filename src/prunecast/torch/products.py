@@ -68,10 +68,10 @@ def _may_interleave(gate: TileMap, up: TileMap) -> bool:
 
 
 def joint_launches(found: list[Found], chosen: list[Choice], fused: list[FeedForward]) -> list[Launch]:
-    """Group the layers into launches, one for the layers that read the same x.
+    """Group the layers into launches, such that layers that read the same x share a launch.
 
-    Layers in tiles and layers with 2:4 are launched separately, and so are layers of different dtypes. Within
-    each of these kinds, launches are in the order of the model.
+    Layers in tiles and layers with 2:4 never share a launch, and neither do layers of different dtypes. The
+    launches of one dtype, 2:4 or not, are in the order of the model.
     """
     epilogues = {
         forward.first[0]: Epilogue(forward.activation, forward.is_gated, features_first=True)

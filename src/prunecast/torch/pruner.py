@@ -98,7 +98,7 @@ class Pruner:
         self.importance = Importance(importance, self.parameters)
         self.teacher = teacher
         self.first: dict[str, ImportanceArray] = {}
-        """Layer -> importance when it was first pruned."""
+        """Layer -> importance (M, K) of its weights immediately before it was first pruned."""
         self._has_final = final is not None
         if self._has_final:
             self.first = {name: self.importance.of(name) for name in self.parameters}
@@ -113,7 +113,7 @@ class Pruner:
 
     @property
     def finished(self) -> bool:
-        """True if the schedule will change no mask any more."""
+        """True if the schedule is at its end, so that no mask will change."""
         return self.run.finished
 
     def prepare(self, masks: Mapping[str, MaskArray] | None = None) -> None:

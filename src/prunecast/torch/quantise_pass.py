@@ -89,7 +89,7 @@ def _quantised_by_torch(bits: Node, scales: Node) -> Node | None:
 
 
 def _operand(node: Node | None, target: Any, place: int = 0) -> Node | None:
-    """Return the operand `place` of a node if the node has this target; else None."""
+    """Return the operand with index `place` of a node if the node calls `target`; else None."""
     if node is None or node.target is not target or not isinstance(node.args[place], Node):
         return None
     found: Node = node.args[place]

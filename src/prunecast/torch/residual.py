@@ -53,15 +53,16 @@ _ADDING = {
 
 
 class AddInEpilogue(CustomGraphPass):  # type: ignore[misc]
-    """Fuse residual adds into products, norms into transposes, and the quantisation of fp8 operands into
-    kernels.
+    """Compiler pass that fuses residual adds into products, and norms into transposes.
+
+    It also replaces the quantisation of fp8 operands by one kernel.
 
     A residual add is fused if nothing else reads the result of the product, and nothing reads the residual
     later.
     """
 
     def __call__(self, graph: Graph) -> None:
-        """Change the graph in place."""
+        """Apply all steps of the pass to the graph, in place."""
         rotated = rotate_in_place(graph)
         lay_out(graph, ((each.product, each.residual) for each in _sums(graph)), rotated)
         for node in graph.find_nodes(op="call_function", target=torch.ops.prunecast.columns.default):
@@ -139,8 +140,9 @@ def _is_like(node: Any, add: Node) -> bool:
 
 
 def _may_overwrite(residual: Any, product: Node, add: Node, place: dict[Node, int]) -> bool:
-    """Return whether the residual is contiguous, is not read after the sum, and is not an input of the
-    product.
+    """Return whether the product may add to the residual in place.
+
+    The residual must be contiguous, not read after the sum, and not an input of the product.
     """
     if residual.op != "call_function" or _is_view(residual):
         return False
@@ -159,7 +161,7 @@ def _is_view(node: Node) -> bool:
 
 
 def _last_use(node: Node, place: dict[Node, int]) -> int:
-    """Return the position of the last node that uses the tensor or a view of it."""
+    """Return the position in the graph of the last node that reads the result of `node` or a view of it."""
     return max(
         (max(place[user], _last_use(user, place) if _is_view(user) else 0) for user in node.users), default=0
     )

@@ -92,7 +92,10 @@ def rotate_in_place(graph: Graph) -> list[Node]:
 
 
 def _rotation_of(total: Node) -> _Rotation | None:
-    """Return the rotary embedding that the sum `total` completes, in the form of transformers; else None."""
+    """Return the nodes of the rotary embedding, as in transformers, whose last node is the sum `total`.
+
+    Return None for another sum.
+    """
     if len(total.args) != 2 or total.kwargs:
         return None
     straight, crossed = total.args
@@ -109,8 +112,9 @@ def _rotation_of(total: Node) -> _Rotation | None:
 
 
 def _angles(node: Any) -> Node | None:
-    """Return cos or sin (1 or batch, tokens, width), if `node` is this tensor with a dimension for the heads;
-    else None.
+    """Return the node of cos or sin (1 or batch, tokens, width) that `node` extends by a dimension of heads.
+
+    Return None for another node.
     """
     if not isinstance(node, Node) or node.target is not _aten.unsqueeze.default or node.args[1] != 1:
         return None
@@ -119,7 +123,7 @@ def _angles(node: Any) -> Node | None:
 
 
 def _is_turned(halves: Any, heads: Node) -> bool:
-    """Return whether `halves` are the negative second half of the heads, then the first half."""
+    """Return whether `halves` is cat(-second half of each head, first half of each head)."""
     if not isinstance(halves, Node) or halves.target is not _aten.cat.default or halves.args[1:] != (-1,):
         return False
     parts, width = halves.args[0], int(heads.meta["val"].shape[-1])
@@ -143,8 +147,9 @@ def _slice_of(node: Node, source: Node, dim: int) -> tuple[int, int] | None:
 
 
 def _heads_of_product(heads: Node) -> tuple[Node, int] | None:
-    """Return the sparse product of which the heads are a view, and their first feature; None if there is
-    none.
+    """Return the sparse product of whose result the heads are a view, and the index of their first feature.
+
+    Return None if the heads are no such view.
     """
     if heads.target is not _aten.permute.default or list(heads.args[1]) != [0, 2, 1, 3]:
         return None
@@ -170,8 +175,9 @@ def _heads_of_product(heads: Node) -> tuple[Node, int] | None:
 
 
 def _may_overwrite(product: Node, rotations: list[_Rotation]) -> bool:
-    """Return whether the heads are the first features of a large product, and nothing reads them
-    unrotated.
+    """Return whether the heads can be rotated in the result of the product.
+
+    They must be the first features of a large result, and nothing may read them unrotated.
     """
     y = product.meta["val"]
     one, last = rotations[0], 0
@@ -191,7 +197,10 @@ def _may_overwrite(product: Node, rotations: list[_Rotation]) -> bool:
 
 
 def _reads_after(user: Node, own: set[Node], last: int) -> bool:
-    """Return whether a reader of the product reads only rotated heads, or only features after them."""
+    """Return whether the node `user` reads only heads that are rotated, or only features from `last` on.
+
+    `own` are the nodes that read the heads to rotate them.
+    """
     if user in own:
         return True
     if user.target in VIEWS and user.meta["val"].dim() == 3:

@@ -64,8 +64,9 @@ def save(
 
 
 def _maps(pattern: Pattern, masks: Mapping[str, MaskArray]) -> dict[str, PrunedMap]:
-    """Return the maps of those layers whose masks follow the pattern. Intermediate masks may not follow it
-    yet.
+    """Return layer -> map, for those layers whose masks follow the pattern.
+
+    The masks of an unfinished schedule may not follow it yet.
     """
     maps = {}
     for name, mask in masks.items():

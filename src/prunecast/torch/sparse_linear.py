@@ -27,11 +27,11 @@ from prunecast.torch.weight_layouts import covering
 
 LAYOUTS = ("tokens_first", "features_first")
 MOST_DENSE = 0.999
-"""Share of weights that are not zero above which a layer is not pruned. Kind: choice."""
+"""Largest share of nonzero weights with which a layer counts as pruned. Kind: choice."""
 
 
 class SparseLayer(torch.nn.Module):  # type: ignore[misc]
-    """Replacement of one layer of a model: it computes the layer's rows of a sparse product.
+    """Replacement of one layer of a model; its output are the layer's rows of a sparse product.
 
     Its state dict has the names and shapes of the original layer.
 
@@ -85,7 +85,7 @@ class SparseLayer(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """(M,) bias in the dtype of the weights, or None."""
+        """(M,) bias in the dtype of the weights; None if the layer has no bias."""
         if not self.has_bias:
             return None
         return self.rows.of(self.product.fp32_bias).flatten().to(self.product.like.dtype)
@@ -173,8 +173,9 @@ def load_tensors(
 def tiles_of_weight(
     weight: torch.Tensor, kept: TileMap | torch.Tensor | np.ndarray[Any, Any] | None, pattern: str | None
 ) -> TileMap:
-    """Return the tiles of a single layer, as `tiles_of` does. A mask may also be a tensor with the layer's
-    shape.
+    """Return the tiles of a single layer, as `tiles_of` does.
+
+    A mask may also be a tensor with the shape of the weight.
 
     Raises
     ------
@@ -203,12 +204,12 @@ class SparseLinear(SparseLayer):
 
     @property
     def in_features(self) -> int:
-        """Features of x."""
+        """Number of features of x."""
         return self.product.features
 
     @property
     def out_features(self) -> int:
-        """Features of y."""
+        """Number of features of y."""
         return self.rows.size
 
     @classmethod
@@ -262,8 +263,9 @@ class SparseLinear(SparseLayer):
         return own
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return y (..., out_features) of x (..., in_features); contiguous if no other layer shares the
-        product.
+        """Return y (..., out_features) of x (..., in_features).
+
+        y is contiguous if no other layer shares the product.
 
         With `features_first`, x is (in_features, tokens) and y (out_features, tokens). Gate and up of a gated
         unit multiply dense weights if they are called separately.
@@ -335,7 +337,7 @@ class DensePart(nn.Module):  # type: ignore[misc]
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """View of the layer's bias, or None."""
+        """View of the layer's bias; None if the layer has none."""
         return self.product.bias[self.first : self.last] if self.has_bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -356,8 +358,7 @@ class DensePart(nn.Module):  # type: ignore[misc]
 
 @checked
 def fuse_dense(model: nn.Module) -> nn.Module:
-    """Join the dense layers for queries, keys and values, and those for gate and up, into one product each,
-    in place.
+    """Join dense layers into one product, in place: those for queries, keys and values, and gate and up.
 
     For inference, after `sparsify` and before `torch.compile`; predictions of `--runtime torch` assume such
     models. Layers keep their names in `state_dict`, but are no longer an `nn.Linear`. Return the model.

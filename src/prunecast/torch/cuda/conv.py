@@ -13,7 +13,7 @@ from prunecast.torch.epilogue import PackedLayer
 
 
 class ConvLaunch(NamedTuple):
-    """Launch of a convolution that lacks only the addresses of planes and the stream."""
+    """Prepared launch of a convolution; each call adds the addresses of planes and the stream."""
 
     operator: Operator
     call: Call

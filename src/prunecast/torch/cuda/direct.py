@@ -27,7 +27,7 @@ Kind: choice; each needs about 2 KiB.
 _ALIGN_BYTES = 16
 _guards: Any = torch._C._dynamo.guards
 _empty: Any = _guards._empty_strided_cuda
-"""Allocates memory on the current device as compiled graphs of torch do, in half the time of `new_empty`."""
+"""Function that allocates a tensor as compiled graphs of torch do, in half the time of `new_empty`."""
 _reinterpret: Any = _guards._reinterpret_tensor
 _modes: Any = torch._C._len_torch_dispatch_stack
 

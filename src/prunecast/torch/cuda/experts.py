@@ -57,14 +57,14 @@ class GroupedProduct(NamedTuple):
 
     operator: Operator
     image: int
-    """Index of the packed weights that it reads."""
+    """Index of the packed weights that the launch reads."""
     lists: ItemLists
 
     @classmethod
     def of(
         cls, planned: tuple[KernelPlan, int], places: int, device: int, **changes: int
     ) -> "GroupedProduct":
-        """Return the launch of `planned` (a plan, and the index of the packed weights that it reads).
+        """Return the launch for `planned`, a plan and the index of the packed weights that its kernel reads.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class GroupedProduct(NamedTuple):
     def items(self, first: int) -> npt.NDArray[np.void]:
         """Return the arguments of `list_items` for this product.
 
-        `first` is the address of the first columns of the experts.
+        `first` is the address of an array with the first column of B of each expert.
         """
         arrays = self.operator.arrays
         pointers = {name: arrays[name].pointer for name in _POINTERS if name in arrays}
@@ -152,7 +152,7 @@ def run_experts(call: ExpertsCall) -> torch.Tensor:
 
 
 def prepared_experts(call: ExpertsCall) -> PreparedExperts:
-    """Return the launches for a call, and prepare them at the first one.
+    """Return the launches for a call; the first call with its sizes prepares them.
 
     Raise BadInput if the GPU has no grouped launch, or in the same cases as `prepared_once`.
     """

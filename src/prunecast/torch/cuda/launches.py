@@ -23,7 +23,7 @@ from prunecast.torch.layer_table import check_gpu, known_layer
 from prunecast.torch.weight_layouts import layout_of
 
 GROUP = 8
-"""Columns of x_t are a multiple of this, or a single one."""
+"""The number of columns of x_t is a multiple of this, or 1."""
 
 
 class Prepared(NamedTuple):
@@ -102,7 +102,7 @@ class Prepared(NamedTuple):
 
 
 _PREPARED: dict[Any, Any] = {}
-"""Key of `prepared_once` -> its launches."""
+"""Cache of `prepared_once`: key -> launches."""
 
 
 def prepared_once(
@@ -132,7 +132,9 @@ def prepared_once(
 
 
 def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
-    """Return the launch for a call, and prepare it at the first one. With `adds`, it adds to the values in y.
+    """Return the launch for a call; the first call with its sizes prepares it.
+
+    With `adds`, the launch adds the product to the values in y.
 
     Raise BadInput if the tokens of x_t are not contiguous, or in the same cases as `prepared_once`.
     """
@@ -144,11 +146,10 @@ def launch_of(call: LinearCall, *, adds: bool = False) -> Prepared:
 def prepared_launch(
     layer: PackedLayer, source: int | ConvGrid, x: torch.Tensor, *, adds: bool = False
 ) -> Prepared:
-    """Return the launch for any x with this device and dtype, whatever its strides; prepare it at the first
-    call.
+    """Return the launch for inputs with the device and dtype of x; the first call prepares it.
 
-    `source` is a number of tokens, or the convolution whose input is read. Raise BadInput in the same cases
-    as `prepared_once`.
+    The launch accepts any strides. `source` is a number of tokens, or the convolution whose input is read.
+    Raise BadInput in the same cases as `prepared_once`.
     """
     known, epilogue = known_layer(layer.plan, layer.tiles, x.dtype, layer.gpu), layer.epilogue
     planned = planned_tokens(source) if isinstance(source, int) else source
