@@ -30,12 +30,12 @@ DOUBLED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change and its predicted effect.
+    """A change that would make a layer faster, and its predicted effect.
 
     Parameters
     ----------
     change : description of the change
-    seconds : predicted seconds with the change; a change to more tokens counts the time of all of them
+    seconds : predicted seconds with the change; for a change to more tokens, the time of all these tokens
     gain : share of the time per token that the change saves
     """
 
@@ -55,7 +55,7 @@ class LayerCase:
     kept : sparsity map of the layer; None for dense
     engine : engine that predicts the time on a GPU
     work : number of tokens relative to that of the original case
-    padded : True if rows of B and C are padded so that they begin at L2 lines
+    padded : True if the rows of B and C are padded so that each row begins at an L2 line
     change : description of the difference from the original case; empty for the original one
     """
 
@@ -71,7 +71,7 @@ class LayerCase:
     change: str = ""
 
     def plan(self) -> KernelPlan:
-        """Return the plan of the layer."""
+        """Return the launch plan of the layer: the fastest plan of `kernel`, or the dense plan."""
         if self.kept is None:
             return plan_dense(self.m, self.k, self.n, self.dtype, self.engine.gpu)
         n = -(-self.n // self.fewest_tokens) * self.fewest_tokens if self.padded else self.n

@@ -40,7 +40,7 @@ class Explanation(Result):
     verdict : one sentence that names the limit of the time
     sections : speed of light, roofline, occupancy and work distribution over SMs; with the simulator also
         warp stalls and the parts of the time
-    advice : changes that would save more than 1 % of the time, by their own predictions, the best first
+    advice : changes that are predicted to save more than 1 % of the time, the best first
     provenance : tool, GPU, weights and settings
     """
 

@@ -59,12 +59,13 @@ _PRIOR = {"dense": (0.85, 1.15), "csr": (0.5, 2.0)}
 Kind: guess. cuBLAS (`dense`) selects its own tile shape, which changes the time of large products little. The
 source of the CSR kernel is closed, and its time depends on the row lengths."""
 GUESSED_COSTS_LOWER, GUESSED_COSTS_HIGHER = 0.13, 0.32
-"""Relative changes of predicted times, down and up, if all costs of a kernel are multiplied by two thirds or
-by one and a half. 90 % of the recorded cases change by less (tile kernels, closed form, H200, 2026-11-22:
-`python -m benchmarks.costs`)."""
+"""Factors, minus 1, by which predicted times fall or rise if all costs of a kernel are multiplied by two
+thirds or by one and a half. 90 % of the recorded cases change by less (tile kernels, closed form, H200,
+2026-11-22: `python -m benchmarks.costs`)."""
 GUESSED_GPU = 0.2
-"""Relative error of predicted times if clocks, bandwidths and launch time of a GPU are guesses. Kind: choice;
-products on B200, L40S and T4 were 14 to 27 % off before anything was fitted to these GPUs."""
+"""Factor, minus 1, by which predicted times may be wrong if clocks, bandwidths and launch time of a GPU are
+guesses. Kind: choice; products on B200, L40S and T4 were 14 to 27 % off before anything was fitted to these
+GPUs."""
 _MATTER = ("clock_burst_hz", "clock_sustained_hz", "dram_bytes_per_s", "l2_bytes_per_s", "graph_launch_s")
 """Fields of `GpuSpec` with the largest effect on predictions."""
 _SLACK = 1.25

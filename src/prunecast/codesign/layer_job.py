@@ -60,7 +60,7 @@ class LayerJob:
     workload : layers and passes of the model
     launches : layers as rows of the result table, the prediction engine, and the launch settings
     candidates : kernels to compare and their patterns, dense first
-    sparsity : the requested sparsity, or None
+    sparsity : the requested sparsity; None for the default sparsity of each pattern
     strict : True if a kernel that cannot run a layer is an error; otherwise the kernel is skipped
     tokens : requested N of layers that are not convolutions, used only in the notes of predictions
     experts_per_token : number of experts to which each token is routed, for layers that are experts
@@ -92,7 +92,7 @@ class LayerJob:
     def plan(
         self, layer: WorkloadLayer, candidate: Candidate
     ) -> tuple[PrunedMap | TwoParts | None, tuple[KernelPlan, ...]]:
-        """Return the sparsity map of a layer for a candidate (None for dense), and its kernel's launches.
+        """Return a layer's sparsity map for a candidate (None for dense), and the launches of its kernel.
 
         Raises
         ------
@@ -295,7 +295,7 @@ def _note(
 
 
 def _sparsity_note(job: LayerJob, kept: PrunedMap | TwoParts) -> str:
-    """Return a note if the achieved sparsity is far from the requested one, else an empty string."""
+    """Return a note if the achieved sparsity differs much from the requested one, else an empty string."""
     removed = 1.0 - kept.density
     wanted = sparsity_for(parse_pattern(kept.pattern), job.sparsity, natural=False)
     if wanted is None and job.launches.natural:

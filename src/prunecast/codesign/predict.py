@@ -46,8 +46,8 @@ def predict(
         images, or 8 sequences of 512 tokens
     settings : see `PredictSettings`
     crossovers : True to find also the sparsity from which each kernel is faster than dense, which needs
-        longer than the prediction. None does so only for single layers, not for whole models. Pruned folders
-        with a recipe have no crossovers
+        longer than the prediction. With None, crossovers are found for single layers, but not for whole
+        models. Pruned folders with a recipe have no crossovers
     price : price of one GPU for an hour, in any currency, for the cost of a million tokens of a whole model
     progress : called with the progress
 

@@ -27,8 +27,8 @@ WAYS = ("stepwise", "towards")
 NESTED_FAMILIES = frozenset(
     {"unstructured", "block", "balanced", "vector-wise", "shuffled-block", "tile-wise", "atp", "dense"}
 )
-"""Pattern families whose mask at a stage is a subset of the mask at the stage before. Families that shuffle
-rows form their groups of rows once, at the first stage."""
+"""Pattern families for which `stepwise` never restores a weight: each mask is a subset of the mask of the
+stage before. Families that shuffle rows form their groups of rows once, at the first stage."""
 
 
 def natural_way(pattern: Pattern, scope: str = "layer") -> str:

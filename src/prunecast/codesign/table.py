@@ -63,7 +63,7 @@ class PredictionTable(Sequence[Prediction], Result):
             yield tuple(row for row in self.predictions if row.layer == name)
 
     def total(self, rows: Sequence[Prediction]) -> float:
-        """Return the summed seconds of `rows`, each times the number of runs of its layer in a pass."""
+        """Return the sum over `rows` of a row's seconds times the number of runs of its layer in a pass."""
         return sum(self.runs.get(row.layer, 1) * row.seconds for row in rows)
 
     @property
@@ -95,7 +95,7 @@ class PredictionTable(Sequence[Prediction], Result):
 
     @property
     def coverage(self) -> float:
-        """Share of the weights that was predicted, among all weights that may belong to matrix products."""
+        """Share of the weights in predicted layers, among all weights that may belong to matrix products."""
         found = sum(rows[0].m * rows[0].k for rows in self.layers())
         return found / (found + sum(skipped.weights for skipped in self.missing))
 

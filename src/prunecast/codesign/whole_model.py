@@ -52,7 +52,7 @@ class PassOutcome(NamedTuple):
     activity: float
     """Mean activity of the pass, see `hardware.clock.activity_of`."""
     power: LaunchPower
-    """Mean power of a GPU, and seconds of the pass, if it is repeated back to back for several seconds."""
+    """Mean power of a GPU, and seconds of the pass, if passes follow each other for several seconds."""
 
     @property
     def fused_s(self) -> float:
@@ -207,7 +207,7 @@ class _Product(NamedTuple):
     packed_bytes: float
     """Bytes of the weights as the kernel reads them."""
     activity_s: float
-    """Product of activity and seconds, in seconds, for the power of the pass."""
+    """Activity of the launch times its seconds, in seconds, from which the power of the pass follows."""
 
     @property
     def is_sparse(self) -> bool:
@@ -307,9 +307,9 @@ def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
 def _outcomes(
     job: LayerJob, passes: Sequence[Pass], products: Sequence[Mapping[str, _Product]]
 ) -> list[PassOutcome]:
-    """Return the outcome of each pass, given its products.
+    """Return the outcome of each pass, given the time and bytes of its products.
 
-    If passes run a layer with different kernels, its weights are in memory once for each kernel.
+    If the passes run a layer with different kernels, memory contains packed weights for each of the kernels.
     """
     forms: dict[str, dict[str, float]] = {}
     dtype = job.launches.dtype or "fp16"

@@ -228,7 +228,7 @@ def headline_of(table: PredictionTable) -> str:
 
 
 def _pictures(one: LayerStudy, gpu: GpuSpec, *, salt: str) -> dict[str, str]:
-    """Return section name -> SVG text, empty if the engine or the pattern has nothing to draw."""
+    """Return section name -> SVG text; the text is empty if the engine or the pattern has no data for it."""
     with drawing():
         drawn = dict.fromkeys(("tiles", "work", "crossover", "pareto"), "")
         roofline = new_axes()

@@ -206,9 +206,9 @@ def draw_measured(points: Sequence[MeasuredPoint], *, salt: str) -> str:
 
 
 def draw_tile_maps(before: TileMap, after: TileMap | None, *, salt: str) -> str:
-    """Return an SVG with one row for each tile map: a heat map of the kept share, and the columns per tile.
+    """Return an SVG with one row of plots for `before` and, if given, one for `after`.
 
-    `before` is drawn in the first row and `after`, if given, in the second one.
+    A row contains a heat map of the kept share, and bars with the number of kept columns of each tile.
     """
     maps = [tiles for tiles in (before, after) if tiles is not None]
     figure = new_figure(4.4, 2.0 * len(maps))

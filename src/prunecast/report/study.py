@@ -105,8 +105,9 @@ class LayerStudy:
     sections : explanation of `subject`
     advice : changes that would make `subject` faster, best first; None for a convolution, or if planning the
         kept weights of `subject` again results in another plan
-    tiles : tile map of the fastest kernel that runs whole tiles, or None
-    adaptive : tile map of the same layer pruned by ATP to the same sparsity, or None
+    tiles : tile map of the fastest kernel that runs the tiles of the pattern unchanged; None if there is none
+    adaptive : tile map of the same layer pruned by ATP to the sparsity of `tiles`; None if it cannot be
+        pruned so
     curves : time and retained importance over sparsity
     """
 

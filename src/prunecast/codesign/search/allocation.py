@@ -21,8 +21,8 @@ ChoiceArray = npt.NDArray[np.int64]
 GRID = 8192
 """Number of time steps of the dynamic program. Rounding times up wastes half a step per layer on average."""
 MOST_GRID_LAYERS = 48
-"""Most layers for which the dynamic program is run. Rounding then wastes at most 0.3 % of the budget on
-average."""
+"""Largest number of layers for which the dynamic program is run. Rounding then wastes at most 0.3 % of the
+budget on average."""
 PRICE_ROUNDS = 40
 """Bisection steps for the price of a kept weight (a Lagrange multiplier)."""
 ROUNDING = 1e-13
@@ -94,7 +94,7 @@ def _within_both(layers: Layers, budget_s: float, most_kept: float) -> ChoiceArr
     """Return the best choice within both limits.
 
     A price per kept weight is subtracted from the importance. Bisection finds the lowest price at which the
-    choice keeps `most_kept`.
+    choice keeps at most `most_kept` weights.
     """
     # The first upper bound exceeds the importance that one more weight can add in any layer
     steps = [np.ptp(m.importance) / max(np.diff(np.unique(m.kept)).min(initial=np.inf), 1.0) for m in layers]
@@ -163,7 +163,7 @@ def _hull(options: OptionValues) -> ChoiceArray:
 
 
 def _on_grid(layers: Layers, budget_s: float) -> ChoiceArray:
-    """Return the choice that is optimal if times are rounded up to the grid, by dynamic programming."""
+    """Return the optimal choice for times that are rounded up to a grid, found by dynamic programming."""
     from prunecast.codesign.search.loops import fill_grid
 
     spare = budget_s - floor_seconds(layers)

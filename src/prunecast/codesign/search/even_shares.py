@@ -118,7 +118,7 @@ def _even_start(search: ModelSearch, patterns: str, limits: Limits) -> _EvenStar
 
 
 def _even_pools(search: ModelSearch, share: float, patterns: str) -> Pools:
-    """Return the options of each layer with a sparsity of about `share` or up to one step of `SHARES` below.
+    """Return layer -> its options with a sparsity of about `share`, or up to one step of `SHARES` lower.
 
     A layer stays dense if no option of the family at this sparsity is faster than dense. At the lowest
     sparsity of `SHARES`, every layer may also stay dense.
@@ -145,7 +145,7 @@ def _fastest(search: ModelSearch, pools: Pools) -> dict[str, int]:
 def _allocated(
     search: ModelSearch, pools: Pools, scales: Scales, aim_s: float, limits: Limits
 ) -> dict[str, int] | None:
-    """Return layer -> index of the option among `pools` that together retain most within the limits.
+    """Return layer -> index of its option, for the choice that retains most importance within the limits.
 
     Return None if no choice keeps the limits, or if all layers would be dense.
 
@@ -155,7 +155,7 @@ def _allocated(
     scales : correction factors of the estimated times
     aim_s : time budget in place of that of `limits`
     """
-    # All options of a family fuse the same operations, so the fastest options stand for any choice
+    # All options of a family fuse the same operations, so any choice fuses what the fastest options fuse
     sparse = search.sparse(_fastest(search, pools))
     if not sparse.names:
         return None
@@ -176,8 +176,8 @@ def _even_round(search: ModelSearch, pools: Pools, limits: Limits) -> Round | No
     """Return the round with the most retained importance that meets the targets; None if no round does.
 
     A round prunes all layers to chosen options and predicts them. Only options in `pools` are used. For small
-    models, the first round uses the fastest options; if it misses the targets, no other options are tried.
-    The search for large models ends at the first round that meets the targets.
+    models, the first round uses the fastest options. If the first round misses the targets, no other options
+    are tried. The search for large models ends at the first round that meets the targets.
     """
     rounds = Rounds(search, limits)
 

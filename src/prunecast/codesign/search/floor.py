@@ -64,7 +64,7 @@ def _outside(search: ModelSearch) -> dict[str, float]:
 
 
 def _fastest(search: ModelSearch, values: Sequence[OptionValues]) -> dict[str, float]:
-    """Return a phrase for each shape -> summed seconds of the fastest options of the layers of that shape."""
+    """Return a text for each layer shape -> seconds of the fastest options, summed over its layers."""
     own: dict[tuple[int, int], list[float]] = {}
     for name, each in zip(search.options, values, strict=True):
         own.setdefault(search.workload.layers[name].shape, []).append(float(each.seconds.min()))
@@ -83,7 +83,7 @@ def _listed(parts: Mapping[str, float]) -> str:
 
 
 def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[str, Tried]) -> Scales:
-    """Return the correction factor of the chosen option of each sparse layer.
+    """Return the correction factor (predicted over estimated time) of each sparse layer's chosen option.
 
     Parameters
     ----------

@@ -37,8 +37,8 @@ COUNTS = 48
 K."""
 NESTED = ("tvw:128", "tvw:128:even")
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
-"""Sparsities at which layers are pruned to TVW. Between these, and down to 2:4, times and importance are
-interpolated."""
+"""Sparsities at which layers are pruned to TVW. Times and importance at other sparsities are interpolated
+between these, and between the lowest of these and 2:4."""
 NESTED_STEP = 1 / 32
 """Step between the sparsities of TVW options. If the layer can run 2:4, the first TVW option is one step
 above 0.5, the sparsity of 2:4 in the whole matrix."""
@@ -57,7 +57,8 @@ once, at this sparsity, for all densities."""
 MOST_SHUFFLED_WEIGHTS = 2**21
 """Layers with more weights get no options with shuffled rows, since grouping the rows needs seconds."""
 GUIDED = ":guided"
-"""Suffix of ATP guided by time. It is used only for layers whose tiles without limits are uneven."""
+"""Suffix of ATP patterns that are guided by predicted time. Only layers whose tiles would be uneven without
+limits get such options."""
 EVEN = 1.1
 """Tiles count as even, and are not guided, if the highest column count is at most this times the mean."""
 BLOCKS = "dense-block:8:guided"
@@ -140,7 +141,7 @@ class _Limits(NamedTuple):
     low: float
     high: float
     enough: float = 0.0
-    """Least retained importance, relative to tiles without limits."""
+    """Least retained importance, relative to the importance that tiles without limits retain."""
 
     @property
     def are_equal(self) -> bool:

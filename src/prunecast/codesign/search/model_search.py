@@ -46,7 +46,7 @@ MOST_GUIDED_LAYERS = 48
 """Models with more matrices do not use the families in `SLOW`, which need seconds for each option."""
 SLOW = ("guided", "shuffled", "dense-block")
 OFF_GRID = ("2:4", "tvw")
-"""Families that no kernel runs on convolutions in torch."""
+"""Pattern families that convolutions cannot have in torch, since no kernel supports them."""
 _Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 
@@ -58,7 +58,8 @@ class Tried(NamedTuple):
     importance: float
     kept: int
     weight_bytes: float
-    """Bytes of the packed weights of all copies. Each kernel that a pass uses has its own packed weights."""
+    """Bytes of the packed weights of all copies of the layer. If passes use different kernels, the packed
+    weights of each kernel are counted."""
 
 
 class SparseLayers(NamedTuple):

@@ -157,7 +157,7 @@ class OptionTimes:
     def two_of_four(
         self, pattern: str, mask: Callable[[], MaskArray], sparsity: float | None, size: tuple[int, int, int]
     ) -> float | None:
-        """Return the seconds of the kernel `2:4` on a pattern that it runs; None if it cannot run the layer.
+        """Return the seconds of the kernel `2:4` for a pattern; None if the kernel cannot run the layer.
 
         The result is cached: later layers of the same size get the time of the first one.
 

@@ -81,7 +81,7 @@ def best_smaller_model(
             search = make(source) if parts else whole
             if parts:
                 search.prepare()
-            # The limits of the whole model, as targets of the smaller one
+            # Convert the limits of the whole model to targets of the smaller model
             least = max(0.0, 1.0 - limits.kept / search.workload.weights)
             latency_s = None if math.isinf(limits.seconds) else limits.seconds
             sparsity = None if math.isinf(limits.kept) else least

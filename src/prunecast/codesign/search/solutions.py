@@ -18,7 +18,7 @@ from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.errors import BadInput
 
 DIFFERENT = 0.1
-"""Share of layers with another pattern or kernel from which two solutions count as different."""
+"""Least share of layers that differ in pattern or kernel for two solutions to count as different."""
 OFFERS = {
     "everything": (".*", 0.0),
     "2:4 alone": ("2:4", 0.0),
@@ -29,8 +29,8 @@ OFFERS = {
     "at most 75% of a layer removed": (".*", 0.25),
     "at most 60% of a layer removed": (".*", 0.4),
 }
-"""Restriction -> regular expression of the allowed patterns, and least share of a layer's weights that stay.
-Dense is always allowed. If less may be removed from a layer, sparsities are more even over layers."""
+"""Restriction -> regular expression of the allowed patterns, and least share of weights that a layer keeps.
+Dense is always allowed. The less may be removed from a layer, the more even sparsities are over layers."""
 
 
 def numbered_folders(folder: Path, most: int) -> list[Path]:
@@ -40,7 +40,7 @@ def numbered_folders(folder: Path, most: int) -> list[Path]:
 
     Raises
     ------
-    BadInput : more than one folder, and `folder` is `.` or `..`, to whose name no number can be added
+    BadInput : `most` is above 1, and `folder` is `.` or `..`, to whose name no number can be added
     """
     if most > 1 and folder.name in ("", ".."):
         raise BadInput(

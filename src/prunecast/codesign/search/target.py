@@ -55,7 +55,7 @@ def _search(search: ModelSearch, limits: Limits) -> Round:
         if (is_fast and is_done) or math.isinf(limits.seconds):
             break
         if done > 2 or is_dense:
-            # Lower the budget by the excess, or raise it by half of the unused time (as a ratio, its root):
+            # Multiply the budget by limit / time if the round was too slow, else by the root of this ratio:
             # estimates tend to be too low
             off = limits.seconds / round_.seconds
             rounds.aim_s = min(rounds.aim_s * (off if off < 1.0 else math.sqrt(off)), limits.seconds)

@@ -92,9 +92,10 @@ def _place(options: Options, removed: float, patterns: str) -> int:
 
 
 def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
-    """Return the model's seconds with no weight removed, if each layer runs on cuBLAS or its chosen kernel.
+    """Return the model's seconds with no weight removed, and the faster of two kernels for each layer.
 
-    The faster of the two is used. A gain over the dense model is then due to the kernel and not to pruning.
+    These are cuBLAS and the chosen kernel. A gain over the dense model is then due to the kernel and not to
+    pruning.
     Layers whose pattern has no tiles always run on cuBLAS, since only tile kernels can run all weights.
     """
     found = dict(_unpruned(search, result.layers))

@@ -43,8 +43,8 @@ PERCENTS = ("1", "2", "5")
 def groups_of(shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:
     """Return layer -> its group: `tall` (more rows than columns), `wide` (fewer) or `square`.
 
-    Layers are grouped by shape because it determines the number of tiles and the work of each, and therefore
-    which patterns are suitable.
+    Layers are grouped by shape because the shape determines the number of tiles and the work of each tile,
+    and therefore which patterns are suitable.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ def patterns_from(choose: Choose, groups: Sequence[str]) -> dict[str, str]:
 
     Parameters
     ----------
-    choose : returns the choice for a setting, given its name and its choices. It draws new settings from a
-        sampler, or reads stored ones
+    choose : returns the value of a setting, given the setting's name and choices. The value is drawn by a
+        sampler or read from a stored trial
     groups : names of the groups of layers
     """
     found = {group: _pattern(lambda name, of, g=group: choose(f"{g} {name}", of)) for group in groups}  # type: ignore[misc]
@@ -126,7 +126,7 @@ class Evaluator:
         return prune_to_targets(self.search, self.targets)
 
     def result(self, patterns: Mapping[str, str], plain: TargetResult) -> TargetResult:
-        """Return the result if the layers of each group may also get an additional pattern.
+        """Return the result of the search if each layer may also get the additional pattern of its group.
 
         Parameters
         ----------

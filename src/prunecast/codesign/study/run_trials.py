@@ -38,7 +38,7 @@ Evaluate = Callable[[Mapping[str, str]], TargetResult]
 
 
 class _SurplusTrial(Exception):
-    """Raised in a trial that is not needed, since all requested trials are finished or running."""
+    """Exception that ends a trial that is not needed, since all requested trials are finished or running."""
 
 
 def run_trials(
@@ -86,7 +86,7 @@ def run_trials(
         on_progress(done)
         if done >= trials:
             return computed
-        # Finished or running, here or in other processes
+        # Trials of this and other processes that are finished or running
         taken = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in TAKEN]
         if len(taken) < trials:
             begun += 1

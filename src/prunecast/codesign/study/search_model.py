@@ -127,7 +127,7 @@ def _run(
     finished, numbers = finished_trials(study), trial_numbers(study)
     results = {numbers[t.number]: _result(t) for t in finished if RESULT in t.user_attrs}
     plain = results[numbers[first.number]]
-    # The first one if several are equal
+    # If several trials retain the same importance, take the first one
     best = max(results, key=lambda number: (results[number].retained_importance, -number))
     fronts = {number: result.front for number, result in results.items()}
     return StudyResult(

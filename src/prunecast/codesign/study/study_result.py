@@ -33,7 +33,8 @@ def pareto(
 ) -> tuple[ParetoPoint, ...]:
     """Return the Pareto front over all trials, in steps of time.
 
-    A step has a point if some trial retains more importance within it than any trial within shorter times.
+    Time limits are multiples of `STEP` times the dense time. A limit has a point if some trial retains more
+    importance within this limit than any trial retains within a shorter limit.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class FinishedTrial(NamedTuple):
     A killed trial has no number here; its repetition gets the number. A resumed study therefore has the same
     numbers as one that was never killed. The database and `optuna-dashboard` count killed trials too."""
     patterns: Mapping[str, str]
-    """Group of layers -> the additional pattern that it could choose."""
+    """Group of layers -> the additional pattern that the layers of the group could get."""
     seconds: float | None
     """Predicted seconds. This and the next two fields are None if no model met the targets."""
     retained_importance: float | None

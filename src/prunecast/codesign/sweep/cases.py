@@ -77,7 +77,7 @@ class SweepCase:
 
 
 class GroupKey(NamedTuple):
-    """Key of a group of cases that share one pruned matrix, which is made once."""
+    """Key of a group of cases that share one pruned matrix, so that the matrix is pruned only once."""
 
     m: int
     k: int

@@ -124,7 +124,7 @@ class SweepSummary(NamedTuple):
     known: int
     computed: int
     refused: int
-    """Computed cases that no kernel can run; the store contains the reason."""
+    """Number of computed cases that cannot be run; the store contains the reason for each."""
 
 
 def run_sweep(

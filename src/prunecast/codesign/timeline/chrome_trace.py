@@ -69,7 +69,10 @@ def _metadata(what: str, pid: int, tid: int, **values: str | int) -> str:
 
 
 def _thread(track: Track) -> int:
-    """Return the thread number of a track: sub-partitions come first, then each block slot with its warps."""
+    """Return the thread number of a track in the trace.
+
+    The sub-partitions of the SM come first, then each block slot with its warps.
+    """
     if track.slot < 0:
         return 1 + KINDS.index(track.kind) * MOST_LANES + track.lane
     place = 0 if track.kind == "block" else 1 + track.lane

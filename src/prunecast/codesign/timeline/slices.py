@@ -82,7 +82,10 @@ def _of_slot(rows: IntColumns, sm: int, slot: int) -> Iterator[Slices]:
 
 
 def _blocks(track: Track, rows: IntColumns) -> Slices:
-    """Return a slice per block, from its placement to the end of its stores or the last recorded event."""
+    """Return one slice per block, from its placement to the end of its stores or of its last recorded event.
+
+    The later of the two ends counts.
+    """
     cycles = rows[rows[:, e.E_KIND] != TENSOR]
     numbers, place = np.unique(cycles[:, e.E_BLOCK], return_inverse=True)
     start = np.full(numbers.size, np.iinfo(np.int64).max)
