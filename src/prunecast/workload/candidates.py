@@ -37,7 +37,7 @@ def takes(kernel: str, tokens: int) -> bool:
 
 
 def tile_kernels(tokens: int) -> tuple[str, ...]:
-    """Return the kernels that run tile maps with this number of tokens and can be the fastest."""
+    """Return the kernels that can be the fastest ones for a tile map with this number of tokens."""
     return tuple(kernel for kernel in ("stspmm", "small-n") if takes(kernel, tokens))
 
 
@@ -66,7 +66,7 @@ def check_rows_stay(pattern: Pattern | None) -> None:
 
 
 def runs_in_torch(pattern: str) -> bool:
-    """Return whether torch runs a canonical pattern: with a kernel there, and tiles of adjacent rows."""
+    """Return True if torch runs a canonical pattern: a kernel for it exists, and tiles have adjacent rows."""
     is_able = pattern == "zeros" or any(KERNELS[name].in_torch for name in kernels_of(pattern))
     return is_able and not _moves_rows(pattern)
 
@@ -76,7 +76,12 @@ def _moves_rows(pattern: str) -> bool:
 
 
 def run_in_torch(chosen: Sequence[Candidate], *, asked: bool) -> tuple[Candidate, ...]:
-    """Return the candidates whose kernel runs in torch. Raise BadInput if a requested one does not."""
+    """Return the candidates whose kernel runs in torch.
+
+    Parameters
+    ----------
+    asked : True if the user named the kernels. BadInput is then raised for one that does not run in torch
+    """
     runs = [name for name, kernel in KERNELS.items() if kernel.in_torch]
     others = [one.kernel for one in chosen if not KERNELS[one.kernel].in_torch]
     if others and asked:
@@ -89,11 +94,12 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Return the kernels to predict, each with its pattern.
 
-    Dense comes first and is always included, since it is the baseline of speedups.
+    The dense kernel comes first and is always included, since it is the baseline of speedups.
 
     Parameters
     ----------
-    kernels : names, or `all`
+    kernels : names, or `all` for every kernel that can run `pattern`; without a pattern, `all` omits kernels
+        that are opt-in
     pattern : canonical pattern for every kernel, or None for the natural (default) pattern of each kernel
     tokens : with `all`, kernels that do not support this number of tokens are left out
 
@@ -116,14 +122,14 @@ def candidates(
 
 
 FEWEST_ZEROS = 0.05
-"""Share of zeros from which a note is shown. Rounding to half precision produces fewer."""
+"""Fraction of zero weights from which `zeros_note` returns a note; rounding to half precision makes fewer."""
 IN_TILES = "zero-tiles:64"
 """Pattern that covers the nonzeros of any matrix that was pruned in tiles of a multiple of 64 rows."""
 TILE_KERNELS = ("tile-wise", "stspmm", "small-n")
 
 
 def zeros_note(layer: Layer) -> str | None:
-    """Return a note on the share of zeros in a layer and its fit to 2:4; None below `FEWEST_ZEROS`."""
+    """Return a note with the fraction of zeros in a layer and whether they fit 2:4; None for few zeros."""
     kept = layer.kept
     share = 1.0 - float(np.count_nonzero(kept)) / kept.size
     if share < FEWEST_ZEROS:

@@ -18,7 +18,8 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.sources.weight_set import listed, select_names
 
 PRODUCTS = ("best", "implicit", "im2col")
-"""Ways to compute a convolution: the faster of both others, without B in memory, or with B from im2col."""
+"""Ways to compute a convolution: `implicit` computes the addresses of pixels and has no B in memory, `im2col`
+writes B with a separate kernel first, and `best` is the faster of the two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class ConvSettings:
     stride : integers from 1, in the same form; the default is 1
     padding : integers from 0, in the same form; the default is half of the filter, so that a stride of 1
         keeps the size
-    batch : images of a convolution, by default 1; images or sequences of a standard model
+    batch : number of images of a convolution (1 if None), or of images or sequences of a standard model
     product : way to compute convolutions, one of `PRODUCTS`
 
     Raises
@@ -113,7 +114,7 @@ def image_sizes(settings: ConvSettings, inputs: Sequence[str]) -> dict[str, tupl
 def _said(
     option: str, values: str | Sequence[str], grammar: str, names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
-    """Return layer name -> numbers of an option's last value whose selector matches the layer."""
+    """Return layer name -> numbers of the last one of an option's values whose selector matches the layer."""
     found: dict[str, tuple[int, ...]] = {}
     for text in listed(values):
         selector, *numbers = _selector_and_numbers(option, text, grammar)

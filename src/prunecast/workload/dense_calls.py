@@ -35,7 +35,7 @@ def dense_call(
     fused: ExpertPart | None = None,
     scales: str | None = None,
 ) -> DenseCall | None:
-    """Return the time of a dense product, or None if it is one launch of cuBLAS.
+    """Return the time of a dense product that is not one launch of cuBLAS; None if it is one.
 
     Parameters
     ----------

@@ -21,7 +21,10 @@ from prunecast.workload.graph.runtimes import ELEMENT_BYTES
 
 
 def plan_activity(outcome: Outcome, gpu: GpuSpec, dtype: str) -> float:
-    """Return the mean activity of a planned kernel over its predicted seconds, launch overhead included."""
+    """Return the mean activity of a planned kernel over its predicted seconds, launch overhead included.
+
+    Activity is the weighted sum of tensor duty, L2 traffic and DRAM traffic from which power is predicted.
+    """
     cycles = outcome.seconds * outcome.clock_hz
     if isinstance(outcome, SimResult):
         tensor_cycles = outcome.utilisation["tensor"] * outcome.cycles
@@ -53,7 +56,9 @@ def activity_seconds(operations: float, moved_bytes: float, gpu: GpuSpec, dtype:
 def pass_activity(
     graph: ModelGraph, time: ModelTime, of_products: Mapping[str, float], gpu: GpuSpec, dtype: str
 ) -> float:
-    """Return the mean activity of a pass.
+    """Return the mean activity of a pass over its predicted seconds.
+
+    Activity is the weighted sum of tensor duty, L2 traffic and DRAM traffic from which power is predicted.
 
     Parameters
     ----------

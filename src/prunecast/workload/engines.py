@@ -60,8 +60,9 @@ def simulate(
 ) -> SimResult:
     """Return the predicted time of one launch of `plan` on `gpu`, and its utilization, stalls and traffic.
 
-    The simulation begins with the SM clock and the DRAM writes of the closed form. It is repeated with those
-    that follow from it until they agree within 2 %, which they usually do after the first run.
+    The first simulation assumes the SM clock and the DRAM writes that the closed form predicts. It is repeated
+    with the clock and writes that result, until assumed and resulting values agree within 2 %. They usually
+    agree after the first run.
 
     Parameters
     ----------
@@ -119,13 +120,13 @@ class Workers:
 
 
 QUICK_FROM_S = 80e-6
-"""Seconds from which both engines agree to 0.1 % on launches of single elements (CSR) that issue slots
-bound; for one of 12 us they differ by 1.4 %. Kind: choice, six random lists of 82 to 843 us (H200,
+"""Seconds from which both engines agree to 0.1 % on launches of single elements (CSR) that are bound by issue
+slots; for a launch of 12 us they differ by 1.4 %. Kind: choice, six random lists of 82 to 843 us (H200,
 2026-11-28)."""
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Ignore progress: the default hook."""
+    """Do nothing; the default progress hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,7 +169,7 @@ class Engine:
         check_choice("l2", self.l2.name, L2_STATES)
 
     def run(self, plan: KernelPlan) -> Outcome:
-        """Predict the run of a plan. Raise PlanDoesNotFit if no block of it fits on an SM."""
+        """Return the prediction for a plan. Raise PlanDoesNotFit if no thread block of it fits on an SM."""
         return self.start(plan).result()
 
     def start(self, plan: KernelPlan) -> Future[Outcome]:

@@ -25,12 +25,13 @@ def layer_plan(
 ) -> KernelPlan:
     """Return the fastest plan of a kernel for the pruned map of a layer.
 
-    For an expert it is the plan of the grouped launch of all experts, if engines group them, the kernel has a
-    grouped form and every row is in a tile. `share_of` then returns the share of one product.
+    For an expert, this is the plan of the grouped launch of all experts of the MoE layer, provided that
+    inference engines group experts of this format, the kernel has a grouped form and every row is in a tile.
+    `share_of` then returns the fraction of the launch that belongs to one product.
 
     Parameters
     ----------
-    n : tokens of the layer; for an expert, the mean number of tokens of the experts that get any
+    n : tokens of the layer; for an expert, the mean number of tokens of the experts with at least one token
     fused : part of a fused MoE layer that the product belongs to; None outside of such layers
     options : further keyword arguments of `choice.fastest_plan`
     """
@@ -44,5 +45,8 @@ def layer_plan(
 
 
 def share_of(plan: KernelPlan, m: int) -> float:
-    """Return the share of one product with `m` output features in a launch: m / M if grouped, else 1."""
+    """Return the fraction of a launch that belongs to one product with `m` output features.
+
+    It is m / M in a grouped launch with M output features in total, else 1.
+    """
     return m / plan.m if plan.experts > 1 else 1.0

@@ -29,7 +29,7 @@ from prunecast.workload.two_parts import blocks_in_two, launches_in_two
 from prunecast.workload.workload import WorkloadLayer
 
 LaunchSeconds = Callable[[Sequence[KernelPlan]], float]
-"""Predicted seconds of launches that follow each other."""
+"""Function that returns the predicted seconds of launches that follow each other."""
 
 
 class LaunchSequence(NamedTuple):
@@ -39,6 +39,7 @@ class LaunchSequence(NamedTuple):
     before_s: float = 0.0
     """Seconds of the im2col kernel, which writes B of a convolution before the launches."""
     note: str = ""
+    """Remark for the result table; may be empty."""
     share: float = 1.0
     """Fraction of the launches' seconds that counts for the layer: below 1 for an expert."""
 
@@ -51,16 +52,19 @@ def sequences_of(
     *,
     in_planes: bool = False,
 ) -> list[LaunchSequence]:
-    """Return the launch sequences for one product.
+    """Return the launch sequences that can run one layer; the fastest of them is its time (`seconds_of`).
 
-    A linear layer, or a convolution whose input is already B, has one sequence. Other convolutions have a
-    sequence without im2col, one with im2col, or both.
+    A linear layer has one sequence, as has a convolution whose input is already B (1x1 filters, stride 1).
+    Other convolutions have a sequence without im2col, one with im2col, or both.
 
     Parameters
     ----------
+    launches : launches of the layer's matrix product with B in memory
     conv : the convolution, or None for a linear layer
-    product : one of `conv_settings.PRODUCTS`
-    in_planes : a tile kernel reads zero-padded images, also for 1x1 filters
+    product : way to compute a convolution: `implicit` (without im2col), `im2col`, or `best` (both sequences,
+        if the kernels can compute the addresses of pixels)
+    engine : engine whose GPU and launch mode are used
+    in_planes : True if a tile kernel reads zero-padded images, also for 1x1 filters
     """
     if in_planes and conv is not None and all(_gathers_pixels(plan, conv) for plan in launches):
         return [LaunchSequence(tuple(_in_planes(plan, conv, engine.gpu) for plan in launches))]
@@ -89,7 +93,7 @@ def _without_b(plan: KernelPlan, conv: ConvShape, gpu: GpuSpec) -> KernelPlan:
 
 
 def _gathers_pixels(plan: KernelPlan, conv: ConvShape) -> bool:
-    """Return whether a kernel can read zero-padded images (in whole groups of `IMAGES_TOGETHER`)."""
+    """Return True if a kernel can read zero-padded images (in whole groups of `IMAGES_TOGETHER`)."""
     sources = KERNELS[plan.kernel].sources
     is_tile = sources is not None and sources.name == "tile"
     return is_tile and conv.keeps_size
@@ -106,7 +110,7 @@ def plan_in_planes(kernel: str, tiles: TileMap, conv: ConvShape, dtype: str, gpu
 
 
 def seconds_of(sequences: Sequence[LaunchSequence], seconds: LaunchSeconds) -> float:
-    """Return the seconds of the fastest sequence; `seconds` predicts its launches."""
+    """Return the seconds of the fastest sequence; the function `seconds` predicts the launches of each."""
     return min(each.before_s + each.share * seconds(each.launches) for each in sequences)
 
 
@@ -154,10 +158,11 @@ class LayerLaunches:
     natural : the patterns are the natural (default) ones of the kernels. They are reduced to fit a layer, and
         2:4 keeps its fixed sparsity
     maker : prunes the layers to maps
-    product : one of `conv_settings.PRODUCTS`
+    product : way to compute convolutions, one of `conv_settings.PRODUCTS`
     in_planes : convolutions run as in torch, on zero-padded images
     scales : scaling of x in fp8, one of `scaled.SCALES`; None for products that do not quantise x
-    likely_crossings : (kernel, pattern, shape, dense time) -> sparsity of the last crossover that was found
+    likely_crossings : (kernel, pattern, shape, dense time) -> sparsity of the last crossover that was found,
+        with which the search for the crossover of an equal layer starts
     """
 
     engine: Engine
@@ -194,7 +199,10 @@ class LayerLaunches:
         )
 
     def _guide(self, kernel: str) -> Guide:
-        """Return predictions of time for tile maps: of `kernel` if it runs them, else of `stspmm`."""
+        """Return functions that predict the time of a tile map with `kernel`.
+
+        If `kernel` does not run tile maps, the times are those of the kernel `stspmm`.
+        """
         guide = kernel if KERNELS[kernel].takes is TileMap else STSPMM.name
 
         def seconds(predicted: LaunchSeconds, name: str, tiles: TileMap) -> float:
@@ -236,7 +244,7 @@ class LayerLaunches:
         return _known_dense(*layer.shape, layer.n, kernel_dtype(layer, self.dtype), self.engine.gpu)
 
     def dense_call(self, layer: WorkloadLayer) -> DenseCall | None:
-        """Return the dense product of a layer if it is not one launch of cuBLAS, else None."""
+        """Return the time of a layer's dense product that is not one launch of cuBLAS; None if it is one."""
         if layer.convolution is not None:
             return None
         return dense_call(

@@ -40,7 +40,7 @@ class Skipped:
     ----------
     layer : name of the tensor, or of another part of the model
     reason : why it was skipped, in one line
-    kernel : name of the kernel, None if the whole tensor was skipped
+    kernel : name of the kernel that cannot run the layer; None if the whole tensor was skipped
     weights : number of elements of a tensor that may be the weight of a product but is not predicted; else 0
     """
 
@@ -148,7 +148,7 @@ class Removed:
     def rows(self) -> list[dict[str, Any]]:
         """Return the entries of a recipe, see `RemovedParts.rows`.
 
-        For random weights they contain numbers of parts but not which parts are kept.
+        For random weights, the entries contain the numbers of parts but not which parts are kept.
         """
         if (Path(self.weights) / CONFIG).is_file():
             return self.chosen().rows()
@@ -294,14 +294,15 @@ def files_of(weights: Source) -> Iterator[Path]:
 
 
 def shape_of(weights: Source) -> Transformer | None:
-    """Return the architecture of a folder or module with a configuration, after removals; else None."""
+    """Return the architecture, after removals, of a folder or module with a known configuration, or None."""
     return weights.chosen().after if isinstance(weights, Removed) else checkpoint_shape(weights)
 
 
 def calibration_of(weights: Source, path: str | Path) -> Calibration:
     """Read the input statistics of each layer from a calibration file.
 
-    For a `Removed` source they are those of the smaller model. Raise BadInput for a file that cannot be read.
+    For a `Removed` source, the result is for the layers of the smaller model. Raise BadInput for a file that
+    cannot be read.
     """
     known = read_calibration(path)
     if not isinstance(weights, Removed):

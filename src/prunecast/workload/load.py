@@ -301,7 +301,7 @@ def _of_checkpoint(
     """Load the layers of a Hugging Face folder or module with the model graph that its configuration
     describes.
 
-    Return None without a configuration of known type, or if the shape of a matrix contradicts it.
+    Return None if there is no configuration of a known type, or if the shape of a matrix contradicts it.
     """
     shape = shape_of(source)
     if shape is None:
@@ -389,7 +389,8 @@ def _of_matrices(
 ) -> Workload:
     """Return a workload without a model graph.
 
-    N of a layer is that of its convolution, else the tokens of the pass, for experts an even share of them.
+    N of a convolution is its number of output pixels. N of any other layer is the number of tokens of the
+    pass, which the experts of a layer share evenly.
     """
     shapes = conv_shapes(tuple(loaded.layers.values()), settings)
     layers = {}

@@ -126,7 +126,8 @@ class Guide(NamedTuple):
     seconds: LayerSeconds
     """Function that returns the closed-form seconds of a tile map."""
     confirm: LayerSeconds
-    """Function that returns simulated seconds. A guided map must not be slower by these either."""
+    """Function that returns the simulated seconds of a tile map. A guided map that is slower in simulation than
+    the map without guidance is rejected."""
 
 
 class GivenMap(NamedTuple):
@@ -135,10 +136,13 @@ class GivenMap(NamedTuple):
     pattern: str
     """Canonical pattern string."""
     make: Callable[[], PrunedMap]
+    """Function that returns the map."""
 
 
 class MapMaker:
-    """Prunes layers to patterns. The importance and map of the last layer are cached for other kernels.
+    """Maker of the sparsity maps of layers under patterns, which caches results.
+
+    The importance and the map of the last layer are always cached, so that other kernels can use them.
 
     Parameters
     ----------
@@ -236,7 +240,7 @@ class MapMaker:
     def importance(self, name: str, pattern: Pattern) -> ImportanceArray:
         """Return the (M, K) importance that ranks the weights of a layer under a pattern.
 
-        It may be float16 if the weights are float16 and the pattern converts it block by block.
+        The array is float16 only if the weights are float16 and the pattern converts it block by block.
         """
         key = (self._first[name], pattern.ranks, pattern.by_blocks)
         converted = (*key[:2], False)

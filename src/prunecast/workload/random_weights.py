@@ -14,14 +14,15 @@ import numpy.typing as npt
 SCALED_AT_A_TIME = 2**17
 """Elements that are scaled at a time, so that they fit a cache."""
 MOST_DRAWN = 2**28
-"""Most elements of a random matrix in a table of predictions. They need a gigabyte while they are drawn."""
+"""Most elements of a random matrix in a table of predictions. Drawing such a matrix needs a gigabyte."""
 MOST_REMEMBERED_WEIGHTS = 2**27
 """Most elements of a model whose random weights are cached (half a gigabyte); larger
 models draw them again."""
 MOST_NORMALS = 2**26
 """Most normal numbers drawn for one matrix. Drawing them needs 1.5 seconds."""
 HELD_TOGETHER = 2**23
-"""Normal numbers in one array, about: such arrays return their memory to the system when they are freed."""
+"""Approximate number of normal numbers in one array. Arrays of this size return their memory to the system
+when they are freed."""
 
 
 def heavy_tailed(
@@ -29,8 +30,8 @@ def heavy_tailed(
 ) -> npt.NDArray[Any]:
     """Return the magnitudes of a random matrix (M, K), rounded from float32 to `dtype`.
 
-    They depend only on shape and seed. Above `MOST_NORMALS` elements the rows of normal numbers repeat;
-    repeated rows differ only in scale.
+    The numbers depend only on shape and seed. Above `MOST_NORMALS` elements, the rows of normal numbers are
+    repeated; repeated rows differ only in scale.
     """
     rng = np.random.default_rng(seed)
     step = max(SCALED_AT_A_TIME // shape[1], 1)

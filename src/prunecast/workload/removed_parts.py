@@ -144,7 +144,7 @@ class RemovedParts:
         return found
 
     def index_of(self, name: str, tensor: StoredTensor) -> tuple[int, IntArray] | None:
-        """Return the axis along which a checkpoint tensor is cut and the kept indices, or None."""
+        """Return the axis along which a checkpoint tensor is cut and the kept indices; None if it is not cut."""
         layer = layer_of(name)
         if layer is None:
             return None
@@ -289,7 +289,15 @@ def uneven_counts(saliency: FloatArray, total: int, step: int) -> list[int]:
 def with_layer_sizes(
     shape: Transformer, parts: list[str], layers: list[int], kept: Mapping[tuple[int, str], IntArray]
 ) -> Transformer:
-    """Return the sizes of a model whose layers keep different numbers of `parts`; unchanged for no parts."""
+    """Return the sizes of a model whose layers keep different numbers of the kinds of part in `parts`.
+
+    Parameters
+    ----------
+    shape : sizes of the model after even removals, which are returned if `parts` is empty
+    parts : kinds of part that were removed unevenly, `widths` or `heads`
+    layers : indices of the kept layers in the checkpoint
+    kept : (layer, part) -> indices of the kept parts of this layer
+    """
     sizes = []
     for place, layer in enumerate(layers if parts else []):
         own = shape.layer_shape(place).own_sizes

@@ -31,20 +31,21 @@ HEIGHT = 128
 """Rows of a tile if the pattern has no height."""
 
 LEAST_SHARES = (1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
-"""Candidate thresholds: a column of a tile is multiplied densely if this share of its rows is kept."""
+"""Candidate thresholds: a column of a tile is multiplied densely if at least this fraction of the tile's rows
+keeps its element in the column."""
 
 
 def plan_in_two(
     parts: TwoParts, n: int, dtype: str, gpu: GpuSpec, *, most: int | None = None
 ) -> tuple[KernelPlan, ...]:
-    """Return the launches of both parts, in order. A part that keeps nothing has none.
+    """Return the launches of both parts, in order. A part that keeps nothing has no launch.
 
     The tiles have the config that is fastest in the closed-form model. Without tiles, the remainder writes C
     itself.
 
     Parameters
     ----------
-    most : upper limit of the number of planned configs
+    most : upper limit of the number of configs that are planned for the tiles; None for no limit
 
     Raises
     ------
@@ -89,7 +90,8 @@ def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engi
 
     Parameters
     ----------
-    kept : pruned map, or parts that are already split. Tiles have the height of its pattern, else `HEIGHT`
+    kept : pruned map, or parts that are already split. Tiles have the height of the map's pattern, or
+        `HEIGHT` if the pattern has no height
     n, dtype : tokens and format
     engine : ranks the splits by closed-form estimates
 
@@ -112,7 +114,16 @@ def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engi
 def blocks_in_two(
     importance: ImportanceArray, sparsity: float, counts: Sequence[int], n: int, dtype: str, engine: Engine
 ) -> TwoParts:
-    """Return the dense blocks and the sparse remainder that retain the most importance per predicted time."""
+    """Return the dense blocks and the sparse remainder that retain the most importance per predicted time.
+
+    Parameters
+    ----------
+    importance : (M, K)
+    sparsity : fraction of elements that both parts together prune
+    counts : numbers of dense blocks to try
+    n, dtype : tokens and format
+    engine : predicts the time of the launches of both parts with the closed form
+    """
 
     def seconds(parts: TwoParts) -> float:
         launches = plan_in_two(parts, n, dtype, engine.gpu, most=SEARCHED)

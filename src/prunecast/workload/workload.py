@@ -109,7 +109,7 @@ class Workload:
 
     @property
     def weights(self) -> int:
-        """Number of elements of all layers."""
+        """Number of elements of all layers before pruning."""
         return sum(layer.size * layer.count for layer in self.layers.values())
 
     @property

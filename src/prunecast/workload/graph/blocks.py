@@ -1,4 +1,4 @@
-"""`Blocks`: adds the parts of transformer layers (attention, feed-forward, experts) to a model graph."""
+"""`Blocks`: builder that adds parts of transformer layers (attention, feed-forward, experts) to a graph."""
 
 from typing import Any
 
@@ -10,10 +10,11 @@ from prunecast.workload.graph.shapes import Pass, Transformer
 
 
 class Blocks:
-    """Adds the parts of transformer layers to a graph. Every part ends with the residual add and its norm.
+    """Builder that adds the parts of transformer layers to a graph.
 
-    In each method, `stream` is the name of the operation that writes the input of the part. Methods that
-    return a name return that of the last operation of the part.
+    Every part ends with the residual add and the norm after it. In each method, `layer` is the prefix of the names of new operations, and `stream` is the name of the
+    operation that writes the input of the part. Methods that return a name return the name of the last
+    operation of the part.
 
     Parameters
     ----------
@@ -53,10 +54,10 @@ class Blocks:
     def _latent_attention(self, layer: str, stream: str) -> str:
         """Add multi-head latent attention (MLA), as in DeepSeek-V3.
 
-        The cache holds the latent keys and values, and one rotary key for all heads. In a decode pass, heads
-        attend to the latents themselves, and the product `key_b` is absorbed into queries and outputs. The
-        number of multiplications with its weights is the same. The time of attention is the longer of memory
-        and arithmetic time, since no kernel for it has been fitted.
+        The cache holds the latent keys and values, and one rotary key for all heads. In a pass with cached
+        tokens, heads attend to the latents themselves, and the product `key_b` is absorbed into queries and
+        outputs. The number of multiplications with the weights of `key_b` is then the same. The time of
+        attention is the longer of memory and arithmetic time, since no kernel for it has been fitted.
         """
         shape, run = self._shape, self._run
         values = shape.heads * shape.value_width
@@ -95,7 +96,8 @@ class Blocks:
     def cross_attention(self, layer: str, stream: str, keys: list[str], tokens: int) -> str:
         """Add attention to `tokens` tokens of another model, such as an encoder.
 
-        `keys` are the products for keys and values of these tokens; without them, the cache holds both.
+        `keys` are the names of the products for keys and values of these tokens. If `keys` is empty, both are
+        read from the cache.
         """
         shape, run = self._shape, self._run
         query = self.product(f"{layer}.query", shape.width, shape.hidden, [stream])
@@ -267,9 +269,9 @@ class Blocks:
         return self._add(name, kind, after, elements_in=read * n, elements_out=written * n, **others)
 
     def _residual(self, name: str, branch: str, stream: str) -> str:
-        """Add the residual add and its norm as one kernel.
+        """Add the residual add and the norm after it as one kernel.
 
-        It reads two tensors and writes the norm. In pre-norm architectures it also writes the sum.
+        The kernel reads two tensors and writes the norm. In pre-norm architectures it also writes the sum.
         """
         each = self._shape.hidden * self._run.columns
         branch = self.summed_over_gpus(branch, each)
@@ -296,7 +298,7 @@ class Blocks:
         return self._add(f"{name}.all_reduce", "all reduce", [name], **sizes)
 
     def gathered_over_gpus(self, name: str, elements: int) -> None:
-        """Add an all-gather of `elements` elements from each GPU that shares the model; none on one GPU."""
+        """Add an all-gather of `elements` elements of each GPU that shares the model; nothing on one GPU."""
         gpus = self._run.gpus
         if gpus > 1:
             sizes = {"elements_in": elements, "elements_out": gpus * elements, "gpus": gpus}

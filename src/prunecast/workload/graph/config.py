@@ -32,7 +32,7 @@ MASKED_FORMATS = ("dense", "sparse-24-bitmask", "sparse-bitmask")
 MOST = 2**20
 """Upper limit for the number of features, of heads, and of tokens of a vocabulary."""
 MOST_LAYERS = 1024
-"""Upper limit for layers, eight times those of Llama 3.1 405B. A graph has a dozen operations per layer."""
+"""Upper limit for layers, eight times as many as in Llama 3.1 405B. A layer has a dozen operations."""
 
 LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|block)\.(\d+)\.(.+)\.weight$")
 EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)$")
@@ -52,17 +52,20 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def check_readable(folder: Path, *, rewritten: bool = False) -> None:
-    """Raise BadInput for a folder with quantised weights that cannot be pruned by magnitude.
+    """Raise BadInput for a folder with quantised weights that this package cannot read, or cannot write back.
+
+    The `config.json` of the folder names the quantisation method in its entry `quantization_config`.
 
     Parameters
     ----------
-    rewritten : the weights will be written back as dense tensors. Formats with scales, such as fp8, are then
-        refused too, since they could not be loaded again
+    folder : folder of a Hugging Face checkpoint
+    rewritten : True if the weights will be written back as dense tensors. Formats with scales, such as fp8,
+        are then refused too, since `transformers` could not load the result
 
     Raises
     ------
-    BadInput : `quantization_config` names a method whose tensors cannot be read (or cannot be written), or an
-        unknown GPU
+    BadInput : the method is not supported; or this package wrote the folder, and the GPU that it recorded in
+        `quantization_config` is unknown
     """
     entry = read_config(folder / CONFIG).get(QUANTIZED) or {}
     method = entry.get("quant_method")
@@ -80,7 +83,7 @@ def check_readable(folder: Path, *, rewritten: bool = False) -> None:
 
 
 def stated_gpu(name: Any, where: str | Path) -> GpuSpec | None:
-    """Return the GPU named by a `quantization_config` that this package wrote; None without a name.
+    """Return the GPU that this package recorded in a `quantization_config`; None if `name` is empty or None.
 
     Raises
     ------
@@ -225,7 +228,7 @@ def checkpoint_shape(weights: object) -> Transformer | None:
 
 
 class _Numbers:
-    """Reads integers and flags of a configuration and checks them."""
+    """Reader of the integers and flags of a configuration, which checks their values."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self.path, self._config = path, config
@@ -271,7 +274,7 @@ def _shape(family: Family, numbers: _Numbers) -> Transformer:
 
 
 def _size(size: str, field: Field, numbers: _Numbers, before: Mapping[str, int]) -> int:
-    """Return one size of the architecture. Its default may depend on the sizes in `before`."""
+    """Return one size of the architecture. The default may depend on sizes that were read `before`."""
     if (field.condition and not numbers.says(field.condition)) or before.get(field.companion) == 0:
         return 0
     names = field.experts if field.experts and before.get("experts") else field.names
@@ -332,7 +335,7 @@ def node_of(tensor: str) -> str | None:
 
 @cache
 def _parts() -> Family:
-    """Return the matrix names of all families. No name has two meanings."""
+    """Return one `Family` with the matrix names of all families, in which no name has two meanings."""
     every = families().values()
     tables = ("tensors", "experts", "outside")
     return Family(

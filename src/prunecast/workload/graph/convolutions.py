@@ -176,9 +176,8 @@ def _in_kernel(
 
 
 def _copies_of_planes(model: ModelGraph, o: Operation, planes: Collection[str]) -> list[Moved]:
-    """Return the copies from planes to images before the operation `o`, if it is their first reader.
-
-    Pools read planes, and so does a linear layer after a pool, at little cost.
+    """Return the copies from planes to images before `o`, for inputs that no earlier operation needs as images.
+    Pools read planes directly, and so does a linear layer after a pool, at little cost.
     """
     found = []
     for source in model.sources(o.name) if o.kind != "pool" else ():
@@ -190,7 +189,11 @@ def _copies_of_planes(model: ModelGraph, o: Operation, planes: Collection[str]) 
 
 
 def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | None:
-    """Return the convolution that adds the other operand of the sum `o` in its kernel, or None."""
+    """Return the name of the convolution whose kernel runs the residual sum `o`; None if no kernel can.
+
+    The output of the convolution is one operand of the sum. Its kernel reads the other operand as a second
+    input and adds it before C is stored.
+    """
     sources = model.sources(o.name)
     if o.kind not in ("elementwise", "relu epilogue") or len(sources) != 2 or o.name not in planes:
         return None
@@ -198,7 +201,7 @@ def _adder(model: ModelGraph, o: Operation, planes: Collection[str]) -> str | No
 
 
 def _may_add(model: ModelGraph, o: Operation, ours: Collection[str]) -> bool:
-    """Return whether a convolution in planes can add a second input: stride 1, and only one reader."""
+    """Return True if a convolution in planes can add a second input: stride 1, and only the sum reads it."""
     conv = o.convolution
     return o.name in ours and conv is not None and conv.stride == 1 and len(model.readers(o.name)) == 1
 
@@ -227,12 +230,12 @@ def in_planes(model: ModelGraph) -> frozenset[str]:
 
 
 def _is_pass(o: Operation) -> bool:
-    """Return whether an operation (a pool or element-wise work) works on planes if its inputs are planes."""
+    """Return True if an operation (a pool or element-wise work) works on planes if its inputs are planes."""
     return o.kind in (*IN_PLACE, "pool") and o.layout != "tokens"
 
 
 def _convolutions_in_planes(model: ModelGraph) -> frozenset[str]:
-    """Return the convolutions that run in planes: sparse ones, and dense ones whose output they read."""
+    """Return the names of the convolutions that run in planes, see `join_dense_convolutions`."""
     sparse = {o.name: o.convolution for o in model if o.is_sparse and o.convolution is not None}
     border = border_of(conv.padding for conv in sparse.values())
 
@@ -277,10 +280,10 @@ def join_dense_convolutions(
     is_pass: Callable[[Node], bool],
     fits: Callable[[Node], bool],
 ) -> set[Node]:
-    """Return the convolutions that run in planes: sparse ones, and dense ones whose output they read.
+    """Return the convolutions that run in planes: sparse ones, and dense ones before another such convolution.
 
-    Between such a dense convolution and its reader there may be element-wise work and pools. Predicted graphs
-    and torch modules both use this rule.
+    Between a dense convolution and the convolution in planes that uses its output there may be element-wise
+    work and pools. Predicted graphs and torch modules both use this rule.
 
     Parameters
     ----------
@@ -302,10 +305,11 @@ def join_dense_convolutions(
 def _has_planes(
     model: ModelGraph, o: Operation, planes: Collection[str], but: Operation | None = None
 ) -> bool:
-    """Return whether an output exists in planes: written so, or copied for a convolution that reads it.
+    """Return True if the output of `o` exists in planes: `o` writes planes, or a reader needs such a copy.
 
     Parameters
     ----------
+    planes : names of operations that write planes
     but : if given, copies for dense convolutions do not count
     """
     return o.name in planes or any(

@@ -16,7 +16,7 @@ from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.experts.call import ExpertLayer, fused_experts
 
 FUSED_DTYPES = ("fp16", "bf16", "fp8")
-"""Formats of fused experts."""
+"""Formats in which a library call can run the experts of a layer."""
 
 
 class ExpertPart(NamedTuple):
@@ -30,7 +30,7 @@ class ExpertPart(NamedTuple):
     """Fraction of the time of `part` that belongs to the operation: 0.5 each for gate and up."""
     sizes: ExpertLayer
     is_product: bool
-    """The operation is a product that runs once for each active expert; otherwise it runs once."""
+    """True if the operation is a product, which runs once for each active expert; others run once."""
 
     def seconds(self, gpu: GpuSpec, dtype: str, state: str) -> float:
         """Return the seconds of one run of the operation."""

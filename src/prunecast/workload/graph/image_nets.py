@@ -71,7 +71,7 @@ def build_image_net(name: str, *, batch: int) -> ModelGraph:
 
 
 class _Chain:
-    """Appends operations to a graph and records the last tensor, its channels and the side of its images."""
+    """Builder of a graph that records the last tensor, its channels and the side of its images in pixels."""
 
     def __init__(self, name: str, batch: int, source: str, channels: int, side: int) -> None:
         self.model, self.batch = ModelGraph(name=name), batch
@@ -95,7 +95,7 @@ class _Chain:
         return self.move(name, channels, -(-self.side // stride))
 
     def linear(self, name: str, m: int, k: int, after: list[str], n: int) -> str:
-        """Add a product that reads `after`. The last tensor does not change."""
+        """Add the product of A (m, k) with `n` columns of `after`. The last tensor does not change."""
         return self.model.add(linear(name, m, k, n), after)
 
     def work(self, name: str, kind: str, tensors: int, after: list[str]) -> str:
@@ -188,7 +188,7 @@ def _unet(name: str, shape: UNet, *, batch: int) -> ModelGraph:
 
 
 class _Denoiser(_Chain):
-    """Appends blocks of a U-Net, which also read the text and the time step."""
+    """Builder of a U-Net, whose blocks also read the text and the time step."""
 
     def __init__(self, name: str, shape: UNet, batch: int) -> None:
         super().__init__(name, batch, "latents", shape.latent, shape.side)

@@ -22,8 +22,7 @@ CROSS_ATTENTION = ("cross", "encoder_attn", "encdec")
 """Parts of the names of modules, in lower case, whose queries read another x than their keys and values."""
 WEIGHT = ".weight"
 ROWS = 64
-"""Rows of the lowest tile of a joint product. M of every member must be a multiple; other members are
-separate."""
+"""Rows of the lowest tile of a joint product. Members whose M is not a multiple are launched separately."""
 
 
 def sibling_groups(columns: Mapping[str, int]) -> list[list[str]]:

@@ -33,9 +33,9 @@ class LayoutChoice(NamedTuple):
 
 
 def may_change_layout(operation: Operation, wanted: Mapping[str, str]) -> bool:
-    """Return whether an operation may write another layout than it reads.
+    """Return True if an operation may write another layout than it reads.
 
-    Transposes and dense linear products may.
+    This holds for transposes and dense linear products.
     """
     is_linear = operation.kind == "gemm" and operation.convolution is None
     if operation.kind == "transpose":
@@ -81,7 +81,7 @@ def choose_layouts(model: ModelGraph, wanted: Mapping[str, str]) -> LayoutChoice
 
 
 def transposed_by_dense(model: ModelGraph, transposes: tuple[Transpose, ...]) -> dict[str, tuple[str, ...]]:
-    """Return sparse product -> writers of the tensors that need no transpose if only it becomes dense.
+    """Return product -> writers of the tensors that need no transpose if only this product becomes dense.
 
     Parameters
     ----------

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 COLLECTIVES = ("all reduce", "all gather")
 """Kinds of operations that combine a tensor over the GPUs that share a model."""
 EXPERT_KINDS = ("expert sort", "expert unit", "expert sum")
-"""Kinds of the launches of torch around the products of sparse experts. No rewrite makes them yet: graphs of
-experts have no form in torch."""
+"""Kinds of the launches of torch around the products of sparse experts. No rewrite produces them yet, because
+the launches of models with experts in torch are not known."""
 KINDS = (
     *("input", "gemm", "attention", "normalise", "elementwise", "pool", "depthwise", "unknown"),
     *COLLECTIVES,
@@ -41,7 +41,8 @@ LAYOUTS = ("features", "tokens")
 tokens: the features of one token are contiguous, as attention needs it."""
 
 MOST_TOKENS = 2**24
-"""Far above any batch. The limit exists because a plan lists every token range."""
+"""Largest accepted number of tokens, far above any batch. The limit exists because a plan lists all ranges of
+tokens."""
 
 
 def checked_tokens(tokens: int) -> int:
@@ -63,6 +64,7 @@ class Moved(NamedTuple):
     one_way: int = 0
     """Elements that are only read from DRAM."""
     is_launch: bool = True
+    """True if a separate launch moves the elements, False if the operation's own kernel does."""
 
 
 class Member(NamedTuple):
@@ -86,7 +88,7 @@ class Operation:
     convolution : the convolution that the product computes, or None for a linear layer
     flops : floating-point operations of kinds other than `gemm`, on tensor cores except for `depthwise`;
         those of a `gemm` follow from m, k, n
-    attention : sizes of fused attention; None for an unfused product of two activations
+    attention : sizes of fused attention; None for other operations and for attention that is not fused
     elements_in, elements_out : elements read and written, without weights
     elements_cached : elements read that no operation of this pass wrote: keys and values of earlier tokens
     elements_kept : elements of all tokens in the cache after the pass, if they do not follow from
@@ -100,9 +102,9 @@ class Operation:
     members : matrices stacked along M in this product, see `joins.py`; empty for one matrix
     extra_moves : extra data movement of the operation, which rewrites add
     experts : part of a fused MoE layer that the operation computes; None outside of experts
-    is_sparse : a sparse kernel runs the product
-    fuses : the epilogue of the product's kernel can run gated units and residual adds
-    in_fp8 : the product reads X (tokens, K) in fp8, see `transposes.quantise_inputs`
+    is_sparse : True if a sparse kernel runs the product
+    fuses : True if the epilogue of the product's kernel can run gated units and residual adds
+    in_fp8 : True if the product reads X (tokens, K) in fp8, see `transposes.quantise_inputs`
     gpus : number of GPUs whose tensors a collective combines
 
     Raises
@@ -268,8 +270,7 @@ class ModelGraph:
     def divided(self, parts: Callable[[Operation], Sequence[Operation]]) -> "ModelGraph":
         """Return the graph with each operation replaced by its `parts`, which may have other names.
 
-        Each part reads what the operation read: all parts of its sources, in their order, since in-place work
-        is on the first.
+        Each part reads all parts of the operation's sources, in order: work in place overwrites the first.
         """
         found = ModelGraph(name=self.name, runtime=self.runtime)
         names: dict[str, list[str]] = {}
@@ -307,7 +308,7 @@ class ModelGraph:
         return next(each for each in chain([name], numbered) if each not in self.graph)
 
     def has_product(self, name: str) -> bool:
-        """Return whether an operation of this name has weights."""
+        """Return True if an operation of this name exists and multiplies with weights."""
         return name in self.graph and self[name].kind == "gemm"
 
     @property

@@ -153,7 +153,7 @@ def fused_seconds(
 
     Parameters
     ----------
-    seconds : operation -> seconds as a separate kernel
+    seconds : function that returns the seconds of an operation as a separate kernel
     """
     if not are_fused(gpu, dtype):
         return {}
@@ -167,7 +167,7 @@ def fused_seconds(
 
 
 def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
-    """Return the mean of the times, weighted by share."""
+    """Return the mean time of passes, given as pairs of share and time and weighted by share."""
     if len(passes) == 1 and passes[0][0] == 1.0:
         return passes[0][1]
     return ModelTime(
@@ -201,7 +201,7 @@ class LayerPass(NamedTuple):
     graph: ModelGraph | None = None
     """The model graph, or None for layers without one."""
     share: float = 1.0
-    """Share of this pass in the mix."""
+    """Share of this pass among all passes of the workload, by number of passes; the shares sum to 1."""
     batch: int = 1
     """Sequences or images of the pass."""
     label: str = ""
@@ -213,7 +213,7 @@ class LayerPass(NamedTuple):
 
 
 class PassTimes(NamedTuple):
-    """Predicts the times of passes on a GPU. Passes without a model graph are ignored."""
+    """Predictor of the times of passes on a GPU. Passes without a model graph are ignored."""
 
     passes: tuple[LayerPass, ...]
     gpu: GpuSpec

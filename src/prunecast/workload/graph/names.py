@@ -49,7 +49,7 @@ def known_name(text: str) -> str | None:
 
 
 def is_hub_name(text: str) -> bool:
-    """Return whether a text has the form of an identifier of a model hub, `organisation/model`."""
+    """Return True if a text has the form of an identifier of a model hub, `organisation/model`."""
     return _HUB.fullmatch(text) is not None
 
 

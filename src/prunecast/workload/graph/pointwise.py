@@ -30,7 +30,7 @@ def fuse_pointwise(model: ModelGraph, *, into_products: bool = True) -> ModelGra
 
 
 def _join_pointwise(model: ModelGraph, name: str) -> None:
-    """Merge an element-wise operation into one before it that reads all its other inputs."""
+    """Merge an element-wise operation into one whose output it reads and that also reads its other inputs."""
     o, before = model[name], {source.name for source in model.sources(name)}
     for other in [model[each] for each in sorted(before)] if o.kind == "elementwise" else ():
         reads = {source.name for source in model.sources(other.name)}
@@ -56,7 +56,7 @@ def _join_norm(model: ModelGraph, o: Operation) -> None:
 
 
 def _join_product(model: ModelGraph, o: Operation) -> None:
-    """Merge an element-wise operation into a product that is its only input and that it alone reads."""
+    """Merge an element-wise operation into the product that is its only input and has no other reader."""
     sources = model.sources(o.name)
     if len(sources) != 1 or sources[0].kind != "gemm" or sources[0].elements_out != o.elements_out:
         return
@@ -65,7 +65,10 @@ def _join_product(model: ModelGraph, o: Operation) -> None:
 
 
 def _written(model: ModelGraph, o: Operation, other: Operation) -> int:
-    """Return the elements that `other` writes with `o` in its kernel: its own only if others read them."""
+    """Return the elements that one kernel for `other` and then `o` writes.
+
+    These are the output of `o`, and that of `other` only if further operations read it.
+    """
     is_read = len(model.readers(other.name)) > 1
     return o.elements_out + (other.elements_out if is_read else 0)
 

@@ -103,7 +103,7 @@ def key_groups(shape: Transformer) -> int:
 
 
 def counts_of(shape: Transformer) -> dict[str, int]:
-    """Return part -> number of them in a layer (`heads`: of key heads), or in the model for `layers`."""
+    """Return part -> number of such parts in a layer (key heads for `heads`), or in the model for `layers`."""
     return {
         "layers": shape.layers,
         "heads": key_groups(shape),

@@ -103,8 +103,8 @@ def with_sparse(
 def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     """Return the seconds of an operation in an inference engine, summed over all copies that run.
 
-    They are the longer of memory time and arithmetic time, with one launch for each copy. Fused attention and
-    collectives are calls of the libraries that an engine uses on the GPU.
+    Each copy of the operation is one launch, which needs the longer of memory time and arithmetic time. Fused
+    attention and collectives are calls of the libraries that an engine uses on the GPU.
     """
     if o.kind == "input":
         return 0.0
@@ -120,7 +120,7 @@ def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
 
 
 def is_call(o: Operation) -> bool:
-    """Return whether an operation is a library call: fused attention or a collective."""
+    """Return True if an operation is a library call: fused attention or a collective."""
     return o.attention is not None or o.kind in COLLECTIVES
 
 
@@ -136,7 +136,10 @@ def call_of(o: Operation, gpu: GpuSpec, launch_s: float, runtime: str) -> Librar
 
 
 def tensor_flops_per_s(gpu: GpuSpec, share: float) -> float:
-    """Return `share` of the dense tensor rate in FLOP/s, at the burst clock for this tensor duty."""
+    """Return the FLOP/s of an operation that keeps the tensor cores busy for a fraction `share` of the time.
+
+    This is `share` times the dense fp16 rate at the burst clock that the GPU reaches at this tensor duty.
+    """
     clock_hz = sm_clock_hz(gpu, tensor_duty=share, l2_bytes_per_clk_per_sm=0.0, state="burst")
     return share * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
 
@@ -176,7 +179,7 @@ TORCH_MOVING: Mapping[str, Moving] = {
     "unknown": POINTWISE,
 }
 STRIDED_NORM = Moving("layer_norm_s", "strided_norm_share")
-"""Keys of a norm that reads a feature-major residual stream."""
+"""Names of the costs of a norm that reads a feature-major residual stream."""
 LOOPED_FEATURES = 1024
 """Features above which a norm loops over them. Kind: definition, persistent reductions of torch 2.11."""
 LOOP_FEATURES = 2048
@@ -184,14 +187,14 @@ LOOP_FEATURES = 2048
 OVERLAPPED = ("transpose", "quantise", "rotary in place", *EXPERT_KINDS)
 """Kinds whose launch overlaps with the one before, so that there is no gap between them."""
 EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
-"""Kind -> key of the cycles by which each element prolongs the product."""
+"""Kind of epilogue -> name of its cost: SM cycles by which each element of C prolongs the product."""
 
 
 def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     """Return the seconds of an operation in torch, summed over all copies that run.
 
-    They were fitted to traces and include the launches in a CUDA graph. Kinds without fitted costs use
-    general rules.
+    The times were fitted to traces and include the launches in a CUDA graph. Kinds without fitted costs need
+    the time of a copy of the elements that they read and write.
     """
     return o.runs * _torch_launch_seconds(o, gpu, launch_s)
 
@@ -293,9 +296,10 @@ def _implicit_seconds(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
 
 
 def torch_elements(o: Operation, costs: Costs) -> int:
-    """Return the number of elements that a kernel reads and writes.
+    """Return the number of elements that the kernel of an operation reads and writes.
 
-    If a norm also writes the residual sum, the result is a fitted mean number of tensors, times their size.
+    For a norm that also writes the residual sum, it is the size of a tensor times a fitted mean number of
+    tensors.
     """
     if o.kind in fusions.NORMS and o.tensors_out > 1:
         return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))
@@ -303,7 +307,7 @@ def torch_elements(o: Operation, costs: Costs) -> int:
 
 
 def _torch_patches(o: Operation, gpu: GpuSpec, costs: Costs) -> float:
-    """Return the seconds of the convolution of patches: its waves, and copies between layouts."""
+    """Return the seconds of the convolution of patches: waves of its tiles, and copies between layouts."""
     tiles = -(-o.elements_out // PATCH_TILE**2)
     waves = -(-tiles // gpu.sm_count)
     start_s, share = waves * costs["patch_wave_s"], costs["patch_copy_share"]

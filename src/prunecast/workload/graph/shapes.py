@@ -31,23 +31,25 @@ class Pass(NamedTuple):
     cached: int = 0
     """Tokens of each sequence whose keys and values are read from the cache."""
     all_logits: bool = True
-    """Whether the last product has all tokens. Otherwise it has the last one of each sequence (text
-    generation)."""
+    """True if the last product multiplies all tokens, False if it multiplies only the last token of each
+    sequence (text generation)."""
     share: float = 1.0
-    """Share of this pass in a mix."""
+    """Share of this pass among all passes of a workload, by number of passes; the shares sum to 1."""
     label: str = ""
+    """Text of the pass in the workload, such as `prefill:2048`; may be empty."""
     routing: str = DEFAULT_ROUTING
-    """Tokens of each expert, see `kernels.libraries.experts.routing`."""
+    """Distribution of tokens over experts: `balanced`, `random` or like `power-law:1.2`, see
+    `kernels.libraries.experts.routing`."""
     gpus: int = 1
     """GPUs that share each product (tensor parallelism), see `Transformer.share`."""
     padded: bool = False
-    """Whether sequences are padded on the right to `tokens`, which are all computed. Attention of encoders
-    then reads a mask; causal attention needs none, see `prunecast.torch.prepare_attention`. In a decode the
-    cache is padded: a static one, all of whose tokens are read under a mask."""
+    """True if sequences are padded on the right to `tokens`, which are all computed. Attention of encoders
+    then reads a mask; causal attention needs none, see `prunecast.torch.prepare_attention`. In a decode pass,
+    the cache is padded instead: it has a fixed length, and all of its tokens are read under a mask."""
 
     @property
     def columns(self) -> int:
-        """Tokens of all sequences: N of a product."""
+        """New tokens of all sequences together: N of a product."""
         return self.batch * self.tokens
 
     @property

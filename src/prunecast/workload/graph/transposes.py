@@ -18,14 +18,14 @@ TRANSPOSES = ("transpose", "transpose epilogue")
 SEPARATE_TRANSPOSE_TOKENS = 64
 """Number of tokens up to which a compiled graph of torch transposes a small X in a separate launch.
 
-A reduction of few rows that writes columns has few blocks.
+The reason is that a reduction over few rows that writes X transposed has few thread blocks.
 
 Kind: measured, H200: 3 to 17 us instead of 2.7 for a normalisation of 16 tokens x 4096."""
 SEPARATE_TRANSPOSE_ELEMENTS = 1 << 20
 """Elements of X from which a compiled graph of torch transposes it in a separate launch, after its producer.
 
-Kind: measured, H200: a normalisation of 2048 tokens x 4096 that writes X transposed itself takes 29 to 46 us,
-row by row 13; BERT-base with 4096 tokens takes 987 us instead of 1026."""
+Kind: measured, H200: a normalisation of 2048 tokens x 4096 that writes X transposed itself needs 29 to 46 us,
+one that writes X row by row needs 13; BERT-base with 4096 tokens needs 987 us instead of 1026."""
 
 
 def transpose_inputs(model: ModelGraph) -> ModelGraph:
@@ -108,8 +108,8 @@ def quantise_for(maker: Operation, reader: Operation) -> Operation:
 def transpose_for(maker: Operation, reader: Operation) -> Operation:
     """Return the transpose of X for a sparse product.
 
-    It is a separate launch, or for a small X part of the norm that writes X. For a convolution it also writes
-    the zeros around images.
+    The transpose is a separate launch, or for a small X part of the norm that writes X. For a convolution it
+    also writes the zeros around images.
     """
     x = reader.elements_in
     is_small = (
@@ -172,7 +172,7 @@ def _with_copied_inputs(
 
 
 def _with_copies(model: ModelGraph, copies: Sequence[_Copy]) -> ModelGraph:
-    """Return the graph with a copy after each operation that has one; the readers of the copies read them."""
+    """Return the graph with each copy inserted after its maker; its reader reads the copy instead of X."""
     if not copies:
         return model
     copy_of = {copy.maker: copy.operation for copy in copies}

@@ -20,13 +20,13 @@ from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
 from prunecast.workload.graph.shapes import Pass, Transformer, check_phase, transformers
 
 MOST_APART = 2**33
-"""Weights of the layers above which equal layers are one node of the graph and are pruned alike."""
+"""Number of weights of all layers above which equal layers are one node of the graph and are pruned alike."""
 FRAMES, HEARD = 3000, 1500
 """Frames of 30 s of audio that Whisper's encoder reads, and the tokens that it makes of them."""
 
 
 class NoTorchForm(BadInput):
-    """A model whose launches in torch are not known."""
+    """Error for a model whose launches in torch are not known."""
 
 
 def transformer_graph(
@@ -150,8 +150,8 @@ def _sound(model: ModelGraph, shape: Transformer, run: Pass) -> str:
 def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
     """Return the graph of Whisper.
 
-    The first pass encodes 30 s of audio for each sequence. Later passes read its keys and values from the
-    cache.
+    A pass without cached tokens encodes 30 s of audio for each sequence. Later passes read the keys and
+    values of the audio from the cache.
     """
     keys = {} if run.cached else _hear(model, shape, run)
     blocks = Blocks(model, shape, run)
@@ -166,7 +166,7 @@ def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
 
 
 def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[str]]:
-    """Add the encoder. Return decoder layer -> names of its keys and values of the encoder's output."""
+    """Add the encoder. Return decoder layer -> names of its products for keys and values of the audio."""
     encoder, heard = replace(shape, causal=False), run._replace(tokens=HEARD)
     blocks = Blocks(model, encoder, heard)
     sound = Operation(name="sound", kind="input", elements_out=shape.mels * FRAMES * run.batch)

@@ -22,7 +22,8 @@ Shapes = dict[str, tuple[int, ...]]
 """Tensor -> sizes, for tensors whose sizes are all known."""
 MOST_ELEMENTS = 2**40
 SMALL_BYTES = 4096
-"""Constants up to this size may hold sizes; larger ones are left out while shapes are inferred."""
+"""Constants of at most this many bytes may contain sizes of tensors. The data of larger constants are left
+out while shapes are inferred."""
 
 
 ImageSizes = Mapping[str, tuple[int, int]]
@@ -32,7 +33,7 @@ ImageSizes = Mapping[str, tuple[int, int]]
 def shapes_of(
     path: Path, model: "onnx.ModelProto", *, batch: int, tokens: int, images: ImageSizes | None = None
 ) -> Shapes:
-    """Infer the shapes of all tensors.
+    """Return the inferred shapes of all tensors whose sizes can be determined.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def model_inputs(model: "onnx.ModelProto") -> list["onnx.ValueInfoProto"]:
 
 
 def is_image(value: "onnx.ValueInfoProto") -> bool:
-    """Return whether an input is an image: (batch, channels, height, width)."""
+    """Return True if an input is an image: (batch, channels, height, width)."""
     return len(value.type.tensor_type.shape.dim) == 4
 
 

@@ -118,7 +118,7 @@ def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
 
 
 class _Builder:
-    """Adds the nodes to a graph, in order, and records which operation wrote each tensor."""
+    """Builder that adds the nodes to a graph, in order, and records which operation wrote each tensor."""
 
     def __init__(self, path: Path, model: "onnx.ModelProto", shapes: Shapes) -> None:
         self.path, self.shapes = path, shapes
@@ -172,7 +172,7 @@ class _Builder:
     def _use(self, node: "onnx.NodeProto") -> WeightUse | None:
         """Return the weight that a node multiplies with, or None.
 
-        If several products share a weight, the first one has its name.
+        If several products share a weight, the name of the weight is that of the first product.
         """
         if node.op_type not in PRODUCTS:
             return None

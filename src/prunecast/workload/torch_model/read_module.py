@@ -35,10 +35,10 @@ class ModuleGraph(NamedTuple):
 
 
 class ModuleTracer(fx.Tracer):  # type: ignore[misc]
-    """Traces a model with torch.fx. Each module of torch or of this package becomes one node."""
+    """Tracer (torch.fx) for which each module of torch or of this package is one node."""
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        """Return whether a module becomes one node and is not traced into."""
+        """Return True if a module becomes one node and is not traced into."""
         return module.__module__.startswith("prunecast.") or bool(super().is_leaf_module(module, name))
 
 
@@ -107,7 +107,7 @@ def read_network(
 
 
 def channels_of_inputs(traced: fx.Graph, model: nn.Module) -> dict[str, int]:
-    """Return input name -> channels of its images; empty if an input is not read only by convolutions."""
+    """Return input name -> channels of its images; empty if an input has a reader that is no convolution."""
     modules = dict(model.named_modules())
     found = {}
     for node in traced.nodes:
@@ -135,7 +135,7 @@ def _kinds() -> Mapping[str, frozenset[str]]:
 
 
 class _Reader(fx.Interpreter):  # type: ignore[misc]
-    """Runs a traced graph on fake tensors and adds an operation for each node that moves data."""
+    """Interpreter that runs a traced graph on fake tensors and adds operations for nodes that move data."""
 
     def __init__(self, traced: fx.GraphModule, model: ModelGraph, modules: Mapping[str, nn.Module]) -> None:
         super().__init__(traced)
@@ -144,9 +144,9 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         self._writer: dict[fx.Node, str] = {}
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the output of a module, for products an uninitialised tensor of its shape.
+        """Return the output of a module; convolutions and linear layers return an empty tensor of its shape.
 
-        Sparse convolutions cannot run here, since they read images in another layout (planes).
+        Such modules are not run, because sparse convolutions read images in another layout (planes).
         """
         module: Any = self._modules[target]
         if is_filters(module):
@@ -230,7 +230,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return name == "batchnorm2d" or is_fused
 
     def _follows_filters(self, node: fx.Node) -> bool:
-        """Return whether a node is a convolution, or a batch norm or identity after one."""
+        """Return True if a node is a convolution, or a batch norm or identity after one."""
         while self._name(node) in ("batchnorm2d", "identity") and len(node.users) == 1:
             node = node.all_input_nodes[0]
         return bool(node.op == "call_module") and is_filters(self._modules[node.target])
@@ -272,12 +272,12 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
 
 
 def is_filters(module: Any) -> bool:
-    """Return whether a module is a two-dimensional convolution, dense or sparse."""
+    """Return True if a module is a two-dimensional convolution, dense or sparse."""
     return bool(type(module) is nn.Conv2d) or type(module).__name__ == "SparseConv2d"
 
 
 def is_matrix(module: Any) -> bool:
-    """Return whether a module is a linear layer, dense or sparse."""
+    """Return True if a module is a linear layer, dense or sparse."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "SparseLinear"
 
 
