@@ -80,7 +80,7 @@ class Calibration:
         return updated_weights(weights.astype(np.float64), mask, given).astype(weights.dtype)
 
     def expert_saliency(self, layer: int) -> FloatArray | None:
-        """Return the saliency of each expert of a layer, (experts,) float64; None if the file has none."""
+        """Return the saliency of each expert of a layer, (experts,) float64; None if the file lacks it."""
         given = self._squares.get(EXPERTS.format(layer=layer))
         return None if given is None else given.astype(np.float64)
 

@@ -54,7 +54,7 @@ def keep_highest(
     ----------
     scores : layer -> score of each piece, any shape, finite
     elements : layer -> elements in each piece, int64, of a shape that broadcasts to that of the scores; None
-        for one element in each
+        for one element per piece
     target : elements to prune, at most all of them
 
     Returns
@@ -153,7 +153,7 @@ def piece_sizes(length: int, size: int) -> CountArray:
 
 
 def broadcast_sizes(sizes: CountArray) -> CountArray:
-    """Return `sizes` (pieces,), or its first entry as shape (1,) if all are equal; both broadcast alike."""
+    """Return `sizes` (pieces,), or only its first entry, shape (1,), if all sizes are equal."""
     return sizes[:1] if (sizes == sizes[0]).all() else sizes
 
 

@@ -65,7 +65,7 @@ class Pattern(ABC):
 
     @property
     def seed(self) -> int | None:
-        """Return the seed of random choices in pruning; None if there are none."""
+        """Return the seed of random choices in pruning; None if pruning makes no random choices."""
         return None
 
     @property

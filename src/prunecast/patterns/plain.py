@@ -30,7 +30,7 @@ from prunecast.patterns.tiling import RowTiles, tile_map_from_mask
 
 
 def prune_unstructured(importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-    """Return masks (M, K) that prune the lowest elements of all layers of the group together."""
+    """Return masks (M, K) that prune the lowest elements, by one ranking of all layers."""
     return keep_highest(importances, None, elements_of_all(importances, sparsity))
 
 

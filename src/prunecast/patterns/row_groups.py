@@ -83,8 +83,8 @@ def signatures(scores: ImportanceArray, sparsity: float) -> SignatureArray:
 def _distant_rows(kept: SignatureArray, count: int) -> CountArray:
     """Return the numbers of `count` rows that are far apart, (count,).
 
-    The first is the row that keeps most. Each further one has the largest distance to its nearest row among
-    those already chosen. Of equal rows the lower is chosen.
+    The first is the row that keeps most elements. Each further row has the largest distance to its nearest
+    row among the rows already chosen. Of equal rows the lower one is chosen.
     """
     squares = kept.sum(axis=1)
     chosen = [int(squares.argmax())]

@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
 
 
 def kernels_of(pattern: str) -> tuple[str, ...]:
-    """Return the kernels that can run a canonical pattern string, those designed for its family first."""
+    """Return the kernels that can run a canonical pattern; kernels designed for its family come first."""
     family = pattern.split(":")[0]
     keeps = PATTERNS[family].keeps if family in PATTERNS else "elements"
     able = [kernel for kernel in KERNELS.values() if kernel.runs(pattern, keeps)]
@@ -31,7 +31,7 @@ def kernels_of(pattern: str) -> tuple[str, ...]:
 
 
 def takes(kernel: str, tokens: int) -> bool:
-    """Return whether a kernel supports this number of tokens."""
+    """Return True if a kernel supports this number of tokens."""
     most = KERNELS[kernel].most_tokens
     return most is None or tokens <= most
 

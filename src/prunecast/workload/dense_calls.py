@@ -35,7 +35,7 @@ def dense_call(
     fused: ExpertPart | None = None,
     scales: str | None = None,
 ) -> DenseCall | None:
-    """Return the time of a dense product that is not one launch of cuBLAS; None if it is one.
+    """Return the time of a dense product that engines do not run as one launch of cuBLAS, else None.
 
     Parameters
     ----------

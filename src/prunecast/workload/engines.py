@@ -60,9 +60,9 @@ def simulate(
 ) -> SimResult:
     """Return the predicted time of one launch of `plan` on `gpu`, and its utilization, stalls and traffic.
 
-    The first simulation assumes the SM clock and the DRAM writes that the closed form predicts. It is repeated
-    with the clock and writes that result, until assumed and resulting values agree within 2 %. They usually
-    agree after the first run.
+    The first simulation assumes the SM clock and the DRAM writes that the closed form predicts. It is
+    repeated with the clock and writes that result, until assumed and resulting values agree within 2 %. They
+    usually agree after the first run.
 
     Parameters
     ----------

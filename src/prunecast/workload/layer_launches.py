@@ -136,9 +136,7 @@ def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) ->
 
 
 def kernel_dtype(layer: Layer, asked: str | None) -> str:
-    """Return the format that a layer is computed in: `asked`, or else bf16 for bf16 weights and fp16 for
-    others.
-    """
+    """Return the number format of a layer's computation: `asked`, or bf16 for bf16 weights, or else fp16."""
     return asked or ("bf16" if layer.dtype == "bf16" else "fp16")
 
 
@@ -244,7 +242,7 @@ class LayerLaunches:
         return _known_dense(*layer.shape, layer.n, kernel_dtype(layer, self.dtype), self.engine.gpu)
 
     def dense_call(self, layer: WorkloadLayer) -> DenseCall | None:
-        """Return the time of a layer's dense product that is not one launch of cuBLAS; None if it is one."""
+        """Return the time of a layer's dense product if it is not one launch of cuBLAS, else None."""
         if layer.convolution is not None:
             return None
         return dense_call(
@@ -276,7 +274,7 @@ class LayerLaunches:
 
         Parameters
         ----------
-        alone : map maker with only this layer
+        alone : maker of the maps of only this layer
         """
 
         def timed(kept: PrunedMap | TwoParts) -> float:

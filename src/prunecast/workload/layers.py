@@ -34,7 +34,7 @@ from prunecast.workload.removed_parts import RemovedParts, choose_parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A note on what is not predicted: a tensor that is not a layer, or a kernel that cannot run a layer.
+    """A note on a part that is not predicted: a tensor that is no layer, or a kernel that cannot run a layer.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Skipped:
 class Transposed:
     """Weights of which some matrices are stored as (K, M).
 
-    Use it if neither the name nor the bias of such a matrix reveals its layout.
+    This class is needed if neither the name nor the bias of such a matrix reveals its layout.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class LoadedLayers(NamedTuple):
 
 
 def is_standard(source: Source) -> bool:
-    """Return whether a source is the name of a standard model or the path of a `config.json`."""
+    """Return True if a source is the name of a standard model or the path of a `config.json`."""
     source = source.weights if isinstance(source, Removed) else source
     if isinstance(source, str | Path) and Path(source).name == CONFIG and Path(source).exists():
         return True
@@ -202,14 +202,12 @@ def is_standard(source: Source) -> bool:
 
 
 def has_model(source: Source) -> bool:
-    """Return whether the architecture of a source is known, from a standard name or from a configuration of
-    a known model type.
-    """
+    """Return True if the architecture of a source is known, by a standard name or by a known model type."""
     return is_standard(source) or shape_of(source) is not None
 
 
 def is_onnx(source: Source) -> bool:
-    """Return whether a source is an ONNX file.
+    """Return True if a source is an ONNX file.
 
     Raise BadInput for a `Transposed` one, since the graph in the file defines the layout of its weights.
     """
@@ -253,7 +251,7 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
 
 
 def is_pruned(name: str) -> bool:
-    """Return whether the product `name` of a standard model is customarily pruned."""
+    """Return True if the product `name` of a standard model is customarily pruned."""
     return name not in KEPT_DENSE and not name.endswith(ENDS_DENSE)
 
 
@@ -274,7 +272,7 @@ def name_of(weights: Source) -> str:
 def files_of(weights: Source) -> Iterator[Path]:
     """Yield the files and folders that loading the weights reads, so that no output overwrites them.
 
-    Arrays and modules have none.
+    Nothing is yielded for arrays and modules.
 
     Raises
     ------

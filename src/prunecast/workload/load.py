@@ -298,8 +298,7 @@ def _of_module(
 def _of_checkpoint(
     source: Source, loaded: LoadedLayers, passes: Sequence[Pass], runtime: str
 ) -> Workload | None:
-    """Load the layers of a Hugging Face folder or module with the model graph that its configuration
-    describes.
+    """Load the layers of a Hugging Face folder or module, and the model graph of its configuration.
 
     Return None if there is no configuration of a known type, or if the shape of a matrix contradicts it.
     """

@@ -37,7 +37,7 @@ class PassMemory(NamedTuple):
         return {"memory_bytes": parts, "fits": fits, "largest_batch": largest}
 
     def fits(self, gpu_bytes: float) -> bool:
-        """Return whether the pass fits a GPU with `gpu_bytes` of memory."""
+        """Return True if the pass fits a GPU with `gpu_bytes` of memory."""
         return self.total <= USABLE_SHARE * gpu_bytes
 
     def largest_batch(self, gpu_bytes: float) -> int:

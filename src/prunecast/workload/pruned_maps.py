@@ -126,8 +126,8 @@ class Guide(NamedTuple):
     seconds: LayerSeconds
     """Function that returns the closed-form seconds of a tile map."""
     confirm: LayerSeconds
-    """Function that returns the simulated seconds of a tile map. A guided map that is slower in simulation than
-    the map without guidance is rejected."""
+    """Function that returns the simulated seconds of a tile map. A guided map that is slower in simulation
+    than the map without guidance is rejected."""
 
 
 class GivenMap(NamedTuple):

@@ -144,7 +144,7 @@ class RemovedParts:
         return found
 
     def index_of(self, name: str, tensor: StoredTensor) -> tuple[int, IntArray] | None:
-        """Return the axis along which a checkpoint tensor is cut and the kept indices; None if it is not cut."""
+        """Return the axis along which removal cuts a tensor, and the indices that stay; None for no cut."""
         layer = layer_of(name)
         if layer is None:
             return None

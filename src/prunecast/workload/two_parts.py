@@ -68,8 +68,9 @@ def _adding(plan: KernelPlan) -> KernelPlan:
 
 
 def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
-    """Return the program with a load of C before each store of C. L2 holds C, since the
-    tiles just wrote it.
+    """Return the program with a load of C before each store of C.
+
+    L2 holds C, since the tiles just wrote it.
     """
     end: list[Instruction] = []
     for instruction in program.end:
@@ -85,8 +86,7 @@ def _reading_c(program: WarpProgram, element_bytes: int) -> WarpProgram:
 
 
 def launches_in_two(kept: PrunedMap | TwoParts, n: int, dtype: str, engine: Engine) -> tuple[KernelPlan, ...]:
-    """Return the launches of the fastest split of the kept weights. Parts that are already split stay
-    unchanged.
+    """Return the launches of the fastest split of the kept weights; parts that are already split stay.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class Workload:
         return cls(layers=layers, passes=tuple(seen), **rest)
 
     def noting(self, *notes: Skipped) -> Self:
-        """Return the workload with further notes on what is not predicted."""
+        """Return the workload with further notes on parts that are not predicted."""
         return replace(self, skipped=(*self.skipped, *notes))
 
     @property

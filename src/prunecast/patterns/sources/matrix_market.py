@@ -153,7 +153,7 @@ def _counted(path: Path, numbers: npt.NDArray[np.float64], wanted: int) -> npt.N
 
 
 def _places(path: Path, what: str, places: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
-    """Return indices from 0 for indices from 1; raise BadInput for those outside the matrix."""
+    """Return indices from 0 for indices from 1; raise BadInput for an index outside the matrix."""
     good = (places >= 1) & (places <= size) & (places == np.floor(places))
     if not good.all():
         raise BadInput(f"{path}: wanted a {what} in 1 to {size}, got {places[~good][0]:g}")
@@ -161,7 +161,7 @@ def _places(path: Path, what: str, places: npt.NDArray[np.float64], size: int) -
 
 
 LARGEST_FILE = 64 * MIB
-"""Largest accepted `.smtx` file in bytes; those of the collection have at most 20 MB."""
+"""Largest accepted `.smtx` file in bytes; the files of the collection have at most 20 MB."""
 
 
 def read_smtx(path: Path) -> dict[str, StoredTensor]:

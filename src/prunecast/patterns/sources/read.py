@@ -147,7 +147,7 @@ def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
 
 
 def _unusable(tensor: StoredTensor) -> str | None:
-    """Return the reason why a tensor is not a weight matrix, or None if it is one."""
+    """Return the reason why a tensor is not a weight matrix, or None for a weight matrix."""
     shape = shape_text(tensor.shape)
     if len(tensor.shape) not in (2, 4):
         return f"tensor that is not 2-D (shape {shape:.80})"

@@ -25,7 +25,7 @@ STATES = ("state_dict", "model_state_dict", "model", "module", "params")
 
 
 def read_torch(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a state dictionary; those of a zip archive stay memory-mapped until loaded.
+    """Return the tensors of a state dictionary; tensors of a zip archive stay memory-mapped until loaded.
 
     Raises
     ------

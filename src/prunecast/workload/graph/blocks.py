@@ -12,9 +12,9 @@ from prunecast.workload.graph.shapes import Pass, Transformer
 class Blocks:
     """Builder that adds the parts of transformer layers to a graph.
 
-    Every part ends with the residual add and the norm after it. In each method, `layer` is the prefix of the names of new operations, and `stream` is the name of the
-    operation that writes the input of the part. Methods that return a name return the name of the last
-    operation of the part.
+    Every part ends with the residual add and the norm after it. In each method, `layer` is the prefix of the
+    names of new operations, and `stream` is the name of the operation that writes the input of the part.
+    Methods that return a name return the name of the last operation of the part.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ def _family_name(config: Mapping[str, Any]) -> str:
 
 
 BY_LAYER = "per_layer_config"
-"""Entry with the sizes of layers that differ from those of the model (transformers 5.23)."""
+"""Entry with the sizes of each layer whose sizes differ from the sizes of the model (transformers 5.23)."""
 HEADS_DIVIDE = ("llama", "gemma2")
 """Types of models whose configurations transformers refuses if the heads do not divide the features. Kind:
 definition, `validate_architecture` of transformers 5.23."""
@@ -219,9 +219,7 @@ def dtype_of_config(weights: object) -> str:
 
 
 def checkpoint_shape(weights: object) -> Transformer | None:
-    """Return the architecture of a folder or a module with a configuration; None for other sources or an
-    unknown type.
-    """
+    """Return the architecture of a folder or module with a configuration of a known type, else None."""
     config = config_of(weights)
     where = weights if isinstance(weights, str | Path) else type(weights).__name__
     return None if config is None else _known_shape(Path(where) / CONFIG, config)

@@ -14,7 +14,7 @@ from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation
 
 Node = TypeVar("Node")
 IN_PLACE = ("relu", "relu epilogue", "elementwise")
-"""Kinds that work in place, on the first tensor that they read."""
+"""Kinds of operations that overwrite the first tensor that they read."""
 BORDER = 1
 """Zeros around images, in pixels. Kind: choice, `prunecast.torch.SparseConv2d`."""
 
@@ -22,7 +22,8 @@ BORDER = 1
 def convolve_patches(model: ModelGraph) -> ModelGraph:
     """Mark convolutions in transformers as `patches`, or as `convolution` if their filters overlap.
 
-    They stay dense, in a library kernel with its own layouts. Graphs without attention do not change.
+    Marked convolutions stay dense and run in a library kernel with its own layouts. Graphs without attention
+    do not change.
 
     image -> product  becomes  image -> patches
     sound -> product -> product  becomes  sound -> convolution -> convolution
@@ -68,7 +69,7 @@ def make_token_major(model: ModelGraph) -> ModelGraph:
 
 
 def is_patches(o: Operation) -> bool:
-    """Return whether a product is a convolution whose filters do not overlap."""
+    """Return True if a product is a convolution whose filters do not overlap."""
     conv = o.convolution
     return o.kind == "gemm" and conv is not None and conv.stride == conv.kernel_h == conv.kernel_w > 1
 
@@ -96,7 +97,7 @@ def _bias_pass(o: Operation) -> Moved:
 
 
 def concatenate_upsampled(model: ModelGraph) -> ModelGraph:
-    """Add the extra time of an upsampling before a concatenation, as torch.compile runs both.
+    """Add extra data movement to an upsampling before a concatenation, as torch.compile runs the two.
 
     One kernel upsamples and writes all channels, one channel after the other. Neighbouring threads then read
     the channels-last images with a stride, and the kernel moves its tensors at half the rate. A second kernel
@@ -176,7 +177,8 @@ def _in_kernel(
 
 
 def _copies_of_planes(model: ModelGraph, o: Operation, planes: Collection[str]) -> list[Moved]:
-    """Return the copies from planes to images before `o`, for inputs that no earlier operation needs as images.
+    """Return the copies from planes to images before `o`, for inputs that no earlier operation has copied.
+
     Pools read planes directly, and so does a linear layer after a pool, at little cost.
     """
     found = []
@@ -263,7 +265,7 @@ def border_of(paddings: Iterable[int]) -> int:
 
 
 def fits_planes(filters: int, stride: int, padding: int, border: int, *, reads_image: bool) -> bool:
-    """Return whether this project's kernels can run a dense convolution with odd, square filters in planes.
+    """Return True if this project's kernels can run a dense convolution with odd, square filters in planes.
 
     The number of filters must be a multiple of 8, and filters must not reach further than the zero border.
     Only a convolution with a stride that reads the network's input, such as the first one of a ResNet, may
@@ -280,7 +282,7 @@ def join_dense_convolutions(
     is_pass: Callable[[Node], bool],
     fits: Callable[[Node], bool],
 ) -> set[Node]:
-    """Return the convolutions that run in planes: sparse ones, and dense ones before another such convolution.
+    """Return the convolutions that run in planes: sparse ones, and dense ones whose output these read.
 
     Between a dense convolution and the convolution in planes that uses its output there may be element-wise
     work and pools. Predicted graphs and torch modules both use this rule.

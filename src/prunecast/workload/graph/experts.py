@@ -49,7 +49,7 @@ def fused_call(sizes: ExpertLayer, gpu: GpuSpec, dtype: str, state: str) -> Libr
 
 
 def are_fused(gpu: GpuSpec, dtype: str) -> bool:
-    """Return whether inference engines run dense experts of this format in grouped launches on this GPU."""
+    """Return True if inference engines run dense experts of this format in grouped launches on this GPU."""
     rate = {"fp8": gpu.tensor_fp8_fma_per_clk_per_sm, "bf16": gpu.tensor_bf16_fma_per_clk_per_sm}
     return dtype in FUSED_DTYPES and rate.get(dtype, gpu.tensor_fp16_fma_per_clk_per_sm) > 0
 

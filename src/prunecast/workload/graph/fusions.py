@@ -14,7 +14,7 @@ from prunecast.workload.graph.model_graph import ModelGraph, Moved, Operation, l
 
 NORMS = ("normalise", "rms norm")
 EPILOGUES = {"activation": "gelu epilogue", "relu": "relu epilogue", "gated unit": "silu epilogue"}
-"""Kind of a kernel -> kind in the epilogue of the product before it."""
+"""Kind of an activation as a separate kernel -> its kind in the epilogue of the product before it."""
 
 RESIDUAL_EPILOGUE_ELEMENTS = 6 << 20
 """Elements of C from which a compiled graph of torch does the residual add in the epilogue of the product.
@@ -170,7 +170,7 @@ def fuse_activations(model: ModelGraph) -> ModelGraph:
 
 
 def may_be_epilogue(model: ModelGraph, o: Operation) -> bool:
-    """Return whether an activation can be the epilogue of the product before it.
+    """Return True if an activation can be the epilogue of the product before it.
 
     Gate and up that are stacked as separate matrices of a file have separate tiles, so that their gated unit
     stays a separate kernel. `convolutions.lay_images` fuses a ReLU after a convolution.

@@ -83,9 +83,7 @@ class _Chain:
         return self.model.add(Operation(name=name, kind="input", elements_out=elements))
 
     def convolve(self, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
-        """Add a convolution of the last tensor, with fused bias and activation. The last tensor does not
-        change.
-        """
+        """Add a convolution of the last tensor, with fused bias and activation; the last tensor stays."""
         conv = ConvShape.square(self.channels, self.side, kernel, stride=stride, batch=self.batch)
         return self.model.add(convolved(name, channels, conv), [self.last])
 

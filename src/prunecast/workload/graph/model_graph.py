@@ -239,9 +239,7 @@ class ModelGraph:
         return operation
 
     def __iter__(self) -> Iterator[Operation]:
-        """Iterate over the operations in the order in which they were added, which is a valid execution
-        order.
-        """
+        """Iterate over the operations in the order in which they were added, a valid order of execution."""
         return (self[name] for name in self.graph)
 
     def __len__(self) -> int:

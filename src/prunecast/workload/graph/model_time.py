@@ -149,7 +149,7 @@ def fused_seconds(
 
     These are the sorting of tokens, the activation and the sum of outputs, each summed over all copies that
     run. If a product of the layer is sparse, the result contains only the sorting, with an additional pass
-    that moves x; the others are separate kernels then.
+    that moves x; the activation and the sum are separate kernels then.
 
     Parameters
     ----------

@@ -81,8 +81,8 @@ def without(name: str, shape: Transformer, removals: Iterable[Removal]) -> Trans
 
     Raises
     ------
-    BadInput : the model has no such parts, they cannot be removed from it, or a share removes none of them or
-        too many
+    BadInput : the model has no parts of a requested kind, parts cannot be removed from such a model, or a
+        share removes no part or too many parts
     """
     if shape.mels and shape.causal:
         raise BadInput(f"{name}: remove is of models with layers of one kind, got an encoder and a decoder")
@@ -103,7 +103,7 @@ def key_groups(shape: Transformer) -> int:
 
 
 def counts_of(shape: Transformer) -> dict[str, int]:
-    """Return part -> number of such parts in a layer (key heads for `heads`), or in the model for `layers`."""
+    """Return part -> number of such parts in a layer (`heads`: key heads); `layers` -> number of layers."""
     return {
         "layers": shape.layers,
         "heads": key_groups(shape),

@@ -253,8 +253,8 @@ def cudnn_seconds(o: Operation, gpu: GpuSpec, seconds: float) -> float:
     """Return the seconds of a product in torch, from the predicted `seconds` of its plan.
 
     The two differ for dense convolutions, which are planned as products of cuBLAS with pixel addresses. In
-    torch most of them are kernels of cuDNN. 1x1 filters stay products of cuBLAS, and convolutions in
-    planes run as dense tiles of this project's kernel.
+    torch most dense convolutions are kernels of cuDNN. Those with 1x1 filters stay products of cuBLAS, and
+    those in planes run as dense tiles of this project's kernel.
     """
     if o.convolution is None or o.is_sparse:
         return seconds

@@ -22,7 +22,7 @@ from prunecast.workload.graph.shapes import Pass, Transformer, check_phase, tran
 MOST_APART = 2**33
 """Number of weights of all layers above which equal layers are one node of the graph and are pruned alike."""
 FRAMES, HEARD = 3000, 1500
-"""Frames of 30 s of audio that Whisper's encoder reads, and the tokens that it makes of them."""
+"""Frames of 30 s of audio that Whisper's encoder reads, and the tokens into which it converts them."""
 
 
 class NoTorchForm(BadInput):
@@ -61,7 +61,10 @@ def transformer_graph(
 
 
 def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool = True) -> ModelGraph:
-    """Return the graph of a transformer before any rewrite. Equal layers are one node unless `apart`."""
+    """Return the graph of a transformer before any rewrite.
+
+    If `apart` is True, every layer has its own nodes; otherwise equal layers share nodes.
+    """
     model = ModelGraph(name=name)
     if shape.mels and shape.causal:
         return _whisper(model, shape, run)
@@ -105,7 +108,7 @@ class _Layer(NamedTuple):
 
 
 def _layers(shape: Transformer, *, apart: bool) -> Iterator[_Layer]:
-    """Yield the layers. Equal layers are one entry unless `apart`."""
+    """Yield every layer if `apart` is True, else one entry for each group of equal layers."""
     layers = [(shape.layer_shape(layer), shape.window_of(layer)) for layer in range(shape.layers)]
     if apart:
         yield from (_Layer(f"layer.{number}", *layer) for number, layer in enumerate(layers))
