@@ -35,7 +35,7 @@ WORDS = {
 
 
 class _Unfit(Exception):
-    """Raised if a value is not of the annotated type."""
+    """Internal exception for a value that is not of the annotated type."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:

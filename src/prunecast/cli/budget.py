@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(opt.Read):
-    """Options for the target time of a pruned model, and for the prediction of its time."""
+    """Options for the latency budget of a pruned model, and for the prediction of its latency."""
 
     latency: Annotated[
         str | None,

@@ -51,9 +51,7 @@ def flag(help: str, *names: str, default: str | bool = True) -> Any:
 
 
 def setting(name: str, *flags: str, is_repeated: bool = False, **more: Any) -> Any:
-    """Return the command-line option of a setting of `predict`, with the description from
-    `prunecast.settings`.
-    """
+    """Return the command-line option for the setting `name` of `prunecast.settings`, with its description."""
     one = SETTINGS[name]
     what = f"{one.help[:-1]}; can be repeated." if is_repeated else one.help
     return option(one.metavar, what, *flags, default=one.shown or True, **more)
@@ -131,7 +129,10 @@ class Read:
     ] = None
 
     def source(self, weights: str) -> "Source":
-        """Return the weights for the library, wrapped if tensors are transposed or parts removed."""
+        """Return the source of weights for functions of the library.
+
+        It is `weights`, wrapped in `Transposed` or `Removed` if these options are given.
+        """
         from prunecast.workload.layers import Removed, Transposed
 
         if self.remove and self.transpose:
@@ -145,7 +146,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions(Read):
-    """Options of a predicted layer that do not depend on the kernel or the GPU."""
+    """Options for the prediction of layers, except those for kernels and the GPU."""
 
     tokens: Annotated[int | None, setting("tokens", "--tokens", "-n")] = DEFAULTS["tokens"]
     workload: Workload = DEFAULTS["workload"]

@@ -13,7 +13,7 @@ WIDTH = 100
 
 
 class Page:
-    """Prints text and tables for people. Texts are printed literally, with control characters escaped.
+    """Printer of text and tables for people. Texts are printed literally, with control characters escaped.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ _KERNELS = {0: "fp32 products", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
 
 
 class PreparedAttention(NamedTuple):
-    """Result of `prepare_attention`."""
+    """Result of `prepare_attention`: the registered attention function, and the kernels that it runs."""
 
     implementation: str
     """Name under which the attention is registered in transformers."""

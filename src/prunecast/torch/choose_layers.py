@@ -106,8 +106,10 @@ def choose_layers(model: nn.Module, found: list[Found], recipe: Recipe, options:
 def _experts_of(
     stacks: list[ExpertStack], chosen: list[Choice]
 ) -> tuple[list[tuple[ExpertStack, list[Choice]]], list[Choice], list[str]]:
-    """Return the experts that become sparse, the choices of all other layers, and the reasons why experts
-    stay dense.
+    """Split the chosen layers into experts and others.
+
+    Return the experts that become sparse, the choices of all other layers, and the reasons why experts stay
+    dense.
     """
     of_name = {choice.layer.name: choice for choice in chosen}
     found, left = [], []

@@ -61,7 +61,7 @@ class Ends(NamedTuple):
     """Operations that a convolution's kernel computes after the matrix product."""
 
     activation: str = "none"
-    """Name of the activation, after bias and sum."""
+    """Name of the activation, which is computed after bias and residual sum."""
     adds: bool = False
     """Whether the kernel adds a second input, of the size of the output, before the activation."""
     bias: torch.Tensor | None = None
@@ -80,7 +80,7 @@ class _Planned(NamedTuple):
 
 
 class SparseConv2d(SparseLayer):
-    """Compute y = activation(conv(x) + bias) with tile-sparse filters, without gradients.
+    """Convolution y = activation(conv(x) + bias) with tile-sparse filters, for inference.
 
     Modules are created by `from_conv`. The first call with each shape of input plans its launch, and warns if
     the dense layer is predicted to be as fast. Modules of a rewritten network (`network.py`) read and write

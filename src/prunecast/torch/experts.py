@@ -40,7 +40,7 @@ class ExpertStack(NamedTuple):
 
     @property
     def layers(self) -> list[Found]:
-        """Both parameters as layers, each a matrix in which the experts are stacked along M."""
+        """Gate-up and down parameters as layers, each a matrix in which the experts are stacked along M."""
         return [Found(f"{self.name}.{part}", _Matrix(getattr(self.module, part))) for part in PARTS]
 
 

@@ -27,7 +27,7 @@ _TRIED_PIXELS = 4
 
 
 class FeedForward(NamedTuple):
-    """Names of the modules of a feed-forward layer."""
+    """Feed-forward layer of a model, described by the names of its modules."""
 
     module: str
     """Name of the module that contains the activation."""

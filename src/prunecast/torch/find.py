@@ -67,7 +67,7 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
 
 
 def sibling_groups(found: list[Found]) -> list[list[Found]]:
-    """Return the layers, grouped by those that read the same x.
+    """Return groups of layers that read the same x.
 
     The layers of a group have the same K. A layer without siblings is a group of one.
     """
@@ -129,7 +129,7 @@ def _multiplies(module: nn.Linear) -> bool:
         return False
     x = random_like((2, module.in_features), module.weight)
     linear = partial(nn.functional.linear, weight=module.weight, bias=module.bias)
-    return compute_alike(module, linear, x)  # not if weights are packed
+    return compute_alike(module, linear, x)  # False if the weights are packed
 
 
 def _other_matrices(module: nn.Module) -> list[tuple[str, str]]:

@@ -113,7 +113,7 @@ def fits_fp8(weight: torch.Tensor, tiles: TileMap) -> bool:
 
 
 class Fp8Product(PackedProduct):
-    """Compute y (..., M) = x (..., K) A^T + bias with A in tiles and both operands in fp8, then the epilogue.
+    """Product y (..., M) = x (..., K) A^T + bias with A in tiles and both operands in fp8, and its epilogue.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ class PrunecastConfig(QuantizationConfigMixin):  # type: ignore[misc]
 
 @register_quantizer(METHOD)
 class PrunecastQuantizer(HfQuantizer):  # type: ignore[misc]
-    """Load dense tensors with zeros, then replace the pruned layers by sparse ones."""
+    """Quantizer that lets transformers load dense tensors, and then replaces pruned layers by sparse ones."""
 
     requires_calibration = True  # loading does not prune: refuse a dense checkpoint
     requires_parameters_quantization = False

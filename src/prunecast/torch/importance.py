@@ -103,7 +103,7 @@ class Importance:
 
     @property
     def name(self) -> str:
-        """Name of the criterion in a recipe."""
+        """Name of the criterion, as a recipe states it."""
         if isinstance(self._scores, str):
             return self._scores
         return "given" if isinstance(self._scores, Mapping) else "function"

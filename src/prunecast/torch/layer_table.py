@@ -57,7 +57,7 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
 class KnownLayer(NamedTuple):
-    """Entry of the table: a pruned matrix without its weights."""
+    """Entry of the table of layers: tiles, dtype and GPU of a pruned matrix, without its weights."""
 
     key: int
     tiles: TileMap

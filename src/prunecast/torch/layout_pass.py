@@ -103,7 +103,10 @@ def _attend_in_columns(graph: Graph) -> None:
 
 
 def _read_in_place(graph: Graph, target: Any) -> list[Node]:
-    """Let attention read views instead of copies of them; return the calls that were changed."""
+    """Let calls of attention read queries, keys and values through views instead of copies.
+
+    Return the calls that were changed.
+    """
     changed = []
     for attention in graph.find_nodes(op="call_function", target=target):
         operands, scale = list(attention.args), attention.kwargs.get("scale")
@@ -125,7 +128,7 @@ def _read_in_place(graph: Graph, target: Any) -> list[Node]:
 
 
 def _without_factor(graph: Graph, view: Node) -> tuple[Node, float]:
-    """Return, for a view of x * factor, the same view of x, and the factor.
+    """Return the same view of x, and the factor, if `view` is a view of x * factor.
 
     Return the given view and 1 if it is no such view, or if the factor is not a power of two.
     """

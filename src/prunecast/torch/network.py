@@ -41,7 +41,7 @@ numbers from 1 to 2.
 
 
 class Site(NamedTuple):
-    """Call of a convolution, with the nodes after it whose work its kernel does."""
+    """Call of a convolution, with the following nodes that its kernel computes, too."""
 
     name: str
     conv: fx.Node
@@ -51,7 +51,7 @@ class Site(NamedTuple):
     """Second operand of a following sum that the kernel computes; None if it computes no sum."""
     activation: str
     end: fx.Node
-    """The node whose value the kernel writes."""
+    """Last node that the kernel computes, or the convolution itself: the kernel writes its value."""
 
     @property
     def fused(self) -> tuple[str | None, bool, str]:
@@ -219,7 +219,7 @@ def fold_again(model: nn.Module, folds: Mapping[str, str]) -> None:
             weight = conv.state_dict()["weight"]
             new["weight"] = (weight.float() * scale[:, None, None, None]).to(weight.dtype)
         conv.load_state_dict(new, strict=False)
-        if not is_convolution(conv):  # the shift is its bias in any case
+        if not is_convolution(conv):  # the shift is the bias of a SparseConv2d
             conv.product.fp32_bias.copy_(bias)
         norm.running_var.fill_(1.0 - norm.eps)
         norm.running_mean.zero_()
@@ -274,8 +274,8 @@ def dense_in_planes(
 def rewrite(model: nn.Module, convs: Mapping[str, SparseConv2d]) -> None:
     """Put sparse convolutions into a model, and replace its `forward`, in place.
 
-    The class of the model becomes a subclass of its class. The model is traced again, since its linear layers
-    may have been replaced after the first trace.
+    The model's class is replaced by a subclass with the new `forward`. The model is traced again, since its
+    linear layers may have been replaced after the first trace.
     """
     network = trace(model)
     assert network.graph is not None
@@ -308,8 +308,9 @@ class _Rewriter:
         """New nodes of ReLUs and max pools that a copy into planes computes instead; erased if unused."""
 
     def _in_kernel(self, site: Site) -> Site:
-        """Return the site with the operations that its kernel will do; for a dense convolution this is only
-        the norm.
+        """Return the site, reduced to the operations that its kernel will compute.
+
+        These are all operations for a sparse convolution, and only the norm for a dense one.
         """
         if isinstance(self._modules[site.name], SparseConv2d):
             return site
@@ -371,8 +372,9 @@ class _Rewriter:
         return self._images[node]
 
     def _as_planes(self, node: fx.Node, border: int) -> fx.Node:
-        """Return the node of a value in planes. The copy into planes also computes a ReLU and a max pool
-        before it.
+        """Return the node of the new graph for a value in planes, with the given border.
+
+        If the value must be copied into planes, the copy also computes a preceding ReLU and max pool.
         """
         if border == self._border and node in self._planes:
             return self._planes[node]

@@ -32,7 +32,7 @@ class PackedLayers(NamedTuple):
 
     @property
     def launches(self) -> int:
-        """Number of launches of sparse products."""
+        """Number of launches of sparse products, including sparse convolutions and products of experts."""
         return len(self.products) + self.sparse_convs + len(PARTS) * len(self.experts)
 
 

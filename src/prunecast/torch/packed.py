@@ -22,7 +22,10 @@ from prunecast.torch.weight_layouts import Layout, covering, layout_of, pack, ti
 
 
 class _Held(NamedTuple):
-    """Result of a product, kept for the other layers that share the product."""
+    """Result of a product for the input x, held for the other layers that share the product.
+
+    `version` is torch's count of in-place changes of x.
+    """
 
     x: torch.Tensor
     version: int
@@ -32,7 +35,7 @@ class _Held(NamedTuple):
 
 
 class PackedProduct(torch.nn.Module):  # type: ignore[misc]
-    """Compute y (..., M) = x (..., K) A^T + bias with A in tiles, followed by the epilogue.
+    """Product y (..., M) = x (..., K) A^T + bias with A in tiles, followed by an epilogue.
 
     Parameters
     ----------
@@ -190,14 +193,14 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         if torch.compiler.is_dynamo_compiling():
             self._held = held
         else:
-            object.__setattr__(self, "_held", held)  # Module.__setattr__ is slower than the slice
+            object.__setattr__(self, "_held", held)  # Module.__setattr__ is slower than slicing y
 
     def dense_weight(self) -> torch.Tensor:
         """Return A (M, K) as a new tensor, with zeros where pruned."""
         return unpack(getattr(self, self.image_names[0]), self.tile_map)
 
     def traced_weight(self) -> torch.Tensor:
-        """Return A (M, K) by one operator, as graphs contain it."""
+        """Return A (M, K), computed by the operator `dense_weight`, which traced graphs may contain."""
         return dense_weight(self.like, self.tiles, self.gpu.name, self.plan)
 
     def add_image(self, layout: Layout) -> None:
@@ -278,9 +281,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return {**self.__dict__, "_held": None, "_eager": None}
 
     def _save_to_state_dict(self, *_: Any) -> None:
-        """Save nothing: the layers save and load dense weights, whether packed weights are
-        parameters or not.
-        """
+        """Save nothing: the layers that use the product save and load its weights as dense tensors."""
 
     def _load_from_state_dict(self, *_: Any) -> None: ...
 

@@ -161,7 +161,7 @@ in planes.
 
 
 class Made(NamedTuple):
-    """Node of the new graph, and whether its value is in planes."""
+    """New node of the rewritten graph; `is_planes` states whether its value is in planes."""
 
     node: fx.Node
     is_planes: bool = True

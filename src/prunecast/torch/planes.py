@@ -39,7 +39,7 @@ _PLANES = "_prunecast_planes"
 
 
 class ConvCall(NamedTuple):
-    """Sizes of a convolution of padded images with square filters."""
+    """Sizes of a convolution with square filters; heights, widths and borders are in pixels."""
 
     channels: int
     height: int
@@ -51,7 +51,7 @@ class ConvCall(NamedTuple):
     border: int
     """Width in pixels of the zeros around each image in memory."""
     second: int
-    """Channels of the second input; 0 if the convolution has none."""
+    """Channels of the second input, a residual that the kernel adds; 0 if there is none."""
     border_out: int
     """Width in pixels of the zeros around each image of the output in memory."""
 
@@ -72,7 +72,10 @@ class ConvCall(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """Images in planes, as the modules of a rewritten network pass them to each other."""
+    """Batch of images in planes, as the modules of a rewritten network pass it to each other.
+
+    Each row of `data` contains one pixel of one channel for all images.
+    """
 
     data: torch.Tensor
     """Tensor (pixels, batch): the pixels of all channels and their borders."""
@@ -114,7 +117,7 @@ def whole_batch(count: int) -> int:
 def planes_of(
     x: torch.Tensor, batch: int, border: int, window: Window | None = None, *, relu: bool = False
 ) -> torch.Tensor:
-    """Copy images (N, channels, height, width), with N at most `batch`, into planes.
+    """Copy images (N, channels, height, width), with N at most `batch`, into planes (pixels, batch).
 
     With a window, the largest pixel of each window is copied (max pooling). With `relu`, negative pixels
     become zero.

@@ -27,7 +27,7 @@ from prunecast.torch.packed import PackedProduct, interleaved_tiles
 
 
 class Launch(NamedTuple):
-    """Layers that become one product, and the epilogue of the product."""
+    """Layers that are computed as one product by one launch, and the epilogue of the product."""
 
     choices: list[Choice]
     epilogue: Epilogue = PLAIN

@@ -34,7 +34,7 @@ REST = "rest"
 
 
 class Pruner:
-    """Prune the weights of a model while it trains, with masks that follow a schedule.
+    """Pruner of the weights of a model while it trains, with masks that follow a schedule.
 
     Gradients of pruned weights are set to zero in the backward pass, so that they affect neither gradient
     norms nor momentum. The masks are applied again after every optimizer step.
@@ -134,8 +134,9 @@ class Pruner:
             self._prune(update)
 
     def step(self) -> bool:
-        """Count a training step, apply the masks, and return whether they changed; call it after
-        `optimizer.step()`.
+        """Count a training step, apply the masks, and return whether they changed.
+
+        This must be called after every `optimizer.step()`.
 
         Raise BadInput if masks are due and the importance cannot rank weights, or if `metric` returns no
         number.

@@ -37,7 +37,7 @@ _ops = torch.ops.prunecast
 
 
 class _Adding(NamedTuple):
-    """A product that can add to a residual in place."""
+    """Operator of a product that can add its result to a residual in place, and its arguments."""
 
     call: type[LinearCall | Fp8Call]
     """Arguments of the product."""

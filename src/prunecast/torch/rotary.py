@@ -50,7 +50,7 @@ _ROTATE = register(
 
 
 class _Rotation(NamedTuple):
-    """Nodes of the rotary embedding of some heads in the result of a product."""
+    """Nodes of a rotary embedding, applied to consecutive heads in the result of a product."""
 
     total: Node
     """Sum that computes the rotated heads, (batch, heads, tokens, width)."""
@@ -224,7 +224,7 @@ def _renew_views(graph: Graph) -> None:
 
 
 def _replace(graph: Graph, product: Node, rotations: list[_Rotation]) -> list[Node]:
-    """Insert the rotation in place; return the nodes that read the rotated heads."""
+    """Insert the operator that rotates the heads in place; return the nodes that read the rotated heads."""
     one, width = rotations[0], rotations[0].heads.meta["val"].shape[-1]
     with graph.inserting_after(product):
         angles = [

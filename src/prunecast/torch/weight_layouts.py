@@ -68,7 +68,7 @@ class Layout(NamedTuple):
         return "small-n" if self.kind == FRAGMENTS else "2:4" if self.is_two_of_four else "stspmm"
 
     def stages(self, tiles: TileMap) -> TileStages:
-        """Return the rows and columns of A in every slab. Tiles higher than a block are cut."""
+        """Return the rows and columns of A in every pipeline stage. Tiles higher than a block are cut."""
         has_null = self.kind != FRAGMENTS
         return tile_stages(cut_rows(tiles, self.block_m), self.block_m, self.step, has_null=has_null)
 
@@ -168,9 +168,7 @@ def tiles_to_tensor(tiles: TileMap) -> torch.Tensor:
 
 
 def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
-    """Return the tile map of a tensor: the inverse of `tiles_to_tensor`, for maps with every row in a
-    tile.
-    """
+    """Return the tile map that `tiles_to_tensor` stored in a tensor. Every row must be in a tile."""
     numbers = tensor.cpu().numpy()
     m, k, tiles, kept = (int(number) for number in numbers[:_HEADER])
     sizes = (tiles + 1, m, tiles + 1, kept)

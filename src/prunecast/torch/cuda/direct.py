@@ -109,7 +109,7 @@ def _key(x: torch.Tensor) -> tuple[Any, ...]:
 
 
 class _DirectCall:
-    """Prepared call for every x with the shape, strides and dtype of the first one."""
+    """Prepared call of a product, for every x with the shape, strides and dtype of the x given here."""
 
     def __init__(self, product: DirectCalls, prepared: Prepared, x: torch.Tensor) -> None:
         layer = product.layer

@@ -88,7 +88,7 @@ class GroupedProduct(NamedTuple):
 
 
 class PreparedExperts(NamedTuple):
-    """Prepared launches of both products of a layer, for a number of tokens."""
+    """Prepared launches of the gate-up and the down product of a layer of experts, for a number of tokens."""
 
     gate_up: GroupedProduct
     down: GroupedProduct

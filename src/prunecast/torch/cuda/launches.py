@@ -27,7 +27,7 @@ GROUP = 8
 
 
 class Prepared(NamedTuple):
-    """A launch, and the index of the packed weights that it reads."""
+    """Prepared launch of a product, with the index of the packed weights that its kernel reads."""
 
     operator: Operator
     image: int
