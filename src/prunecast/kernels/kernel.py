@@ -47,8 +47,8 @@ class ItemTimes(NamedTuple):
     fix_up: float | None = None
     """SM cycles to write, or to read, the partial sums of one split-K slice; None if tiles are not split."""
     co_resident: bool = False
-    """True if, with programmatic dependent launch, blocks fit on an SM together with those of the preceding
-    launch."""
+    """True if, with programmatic dependent launch, blocks of this launch fit on an SM together with blocks of
+    the preceding launch."""
 
 
 class LaunchTraits(NamedTuple):
@@ -56,12 +56,12 @@ class LaunchTraits(NamedTuple):
 
     co_resident: bool = False
     """True if, with programmatic dependent launch, the blocks of the next launch fit on the SMs together with
-    those of this one, and each block has one item."""
+    the blocks of this launch, and each block has one item."""
     registers_per_thread: int = 0
     """Registers per thread as compiled for the GPU; 0 if the number in the plan is exact."""
     cycles_per_column: float = 0.0
-    """Cycles of a block per kept column of its tile. They determine how far apart blocks of unequal tiles
-    end."""
+    """Cycles of a block per kept column of its tile, from which the models compute how much later blocks with
+    heavier tiles end; 0 if this is not modelled."""
     prologue: Callable[[float], tuple[WarpProgram, ...]] | None = None
     """Function that returns the plan's warp programs for a fraction (0 to 1) of blocks that run their
     prologue before the preceding launch ends; None if the programs do not depend on it."""
@@ -91,7 +91,7 @@ class Sources(NamedTuple):
     name: str
     """Name of the sources in the headers of recorded runs."""
     folders: tuple[str, ...]
-    """Folders below `prunecast/kernels`: the kernel's own, and those whose headers it includes."""
+    """Folders below `prunecast/kernels`: the kernel's own folder, and folders whose headers it includes."""
 
 
 def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:
@@ -128,9 +128,9 @@ class Kernel:
     not_families : pattern families that the kernel does not run although `keeps` contains their kind
     most_tokens : maximum number of tokens for which the kernel is predicted if the user requests `all`
         kernels; None for no limit
-    opt_in : predicted only if the user names the kernel, or a pattern of its `families`
-    groups : one launch can run the tiles of all experts of a layer; the planner then has the keyword `loads`
-        (tokens of each expert)
+    opt_in : True if the kernel is predicted only if the user names the kernel, or a pattern of its `families`
+    groups : True if one launch can run the tiles of all experts of a layer; the planner then has the keyword
+        `loads` (tokens of each expert)
     splits : True if heavy tiles are split along K and the slices are distributed over the SMs
     plan : planner with the arguments `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, followed by one of
         `configs` if the kernel has configs. The keyword `tiles` is the tile map if the elements of the map
@@ -138,20 +138,22 @@ class Kernel:
     configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str(config)` is its short name
     times : `(configs, map, n, dtype, gpu)` -> `ItemTimes` of each config, by which configs are ranked; None
         if there is only one config
-    coarse_times : `times` omit so much that configs far from the least time are planned too
+    coarse_times : True if `times` omit so much that configs far from the least time are planned too
     other_plans : `(plan, config, gpu)` -> alternative plans of the same product in the config, split
         differently along K; the fastest by the closed-form model is used. None if the planner decides
     compilers : tensor instruction of a plan -> operator class; empty if the project has no CUDA kernel for it
     sources : CUDA sources of the kernel; None for libraries, and for a sequence of kernels
-    library : run by the GPU vendor's library, predicted and measured but not compiled
-    in_torch : available for models in torch: by cuBLAS, or by a kernel of `prunecast.torch.sparsify`
-    fuses_in_torch : in torch, a gated unit or a residual add after a product is fused into its epilogue
+    library : True if the kernel is run by the GPU vendor's library, predicted and measured but not compiled
+    in_torch : True if the kernel is available for models in torch: by cuBLAS, or by a kernel of
+        `prunecast.torch.sparsify`
+    fuses_in_torch : True if, in torch, a gated unit or a residual add after a product is fused into the
+        product's epilogue
     parts : names of the kernels that are launched one after the other; empty for a single kernel
-    writes_all_rows : the kernel also writes rows of C without kept weights; otherwise a second launch writes
-        them
+    writes_all_rows : True if the kernel also writes rows of C without kept weights; otherwise a second launch
+        writes these rows
     unaligned_tokens : maximum number of tokens for which rows of B and C need no alignment; for more tokens,
         rows that are not aligned are copied to padded rows
-    costs : package with files `costs/sm_*.toml`; empty if the kernel has none
+    costs : package with the cost files `costs/sm_*.toml`; empty if the kernel has no cost files
     traits : `(plan, gpu)` -> `LaunchTraits` of the plan's launches
     """
 

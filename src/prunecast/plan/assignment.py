@@ -36,7 +36,9 @@ class Assigned(NamedTuple):
 
 
 def assign_hardware(items: WorkList) -> Assigned:
-    """Return a work list with one block per item, which the hardware starts in order: non-owners first."""
+    """Return a work list with one block per item, which the hardware starts in order: slices that write
+    partial sums come before the slices that add them (owners).
+    """
     work = take_items(items, np.argsort(_rank(items), kind="stable"))
     blocks = items.tile.size
     return Assigned(
@@ -65,9 +67,9 @@ def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
 def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
     """Return a persistent grid whose blocks do equal, contiguous shares of all k-steps of whole items.
 
-    An empty item counts as one k-step; loads differ by at most one k-step. The block that contains the first
-    k-step of a tile owns the tile and processes it last. A block whose share begins inside a tile processes
-    that slice first. Source: the stream-K decomposition, Osama et al., PPoPP 2023.
+    An empty item counts as one k-step; loads differ by at most one k-step. The block with the first k-step of
+    a tile adds the partial sums of the tile, which it processes last. A block whose share begins inside a
+    tile processes that slice first. Source: the stream-K decomposition, Osama et al., PPoPP 2023.
     """
     _check_blocks(blocks)
     units = np.maximum(-(-items.k_stop // block_k), 1).astype(np.int64)
@@ -132,7 +134,8 @@ class ItemCost(NamedTuple):
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:
     """Return the SM cycles of each item, (items,) int64.
 
-    A k-slice includes writing its partial sums; an owner includes reading those of all other slices.
+    The time of a k-slice includes writing its partial sums. The time of an owner, the slice that adds them,
+    includes reading the partial sums of all other slices.
     """
     columns = np.maximum(items.k_stop - items.k_start, cost.fewest_columns)
     multiplied = -(-columns // 16) * 16 / block_k * cost.step + cost.overhead
@@ -146,9 +149,10 @@ def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
     """Return the number of split-K slices of each item, (items,), with the shortest makespan of those tried.
 
     No slice is shorter than 8 k-steps. Nothing is split if the most loaded block is within 5 k-steps of the
-    mean. The candidates split the items that exceed a share of the mean load, split the last wave of the
-    longest-first order into equal slices, or do both. The makespan is that of a longest-first assignment. A
-    candidate with more slices is chosen only if it is faster by more than one k-step.
+    mean. The candidates split the items that exceed the mean load of a block divided by 1, 2 or 4
+    (`HEAVY_SHARES`), split the last wave of the longest-first order into equal slices, or do both. The
+    makespan is that of a longest-first assignment. A candidate with more slices is chosen only if it is
+    faster by more than one k-step.
     """
     steps = -(-items.k_stop // block_k)
     most = np.maximum(steps // FEWEST_STEPS_PER_PART, 1)
@@ -164,7 +168,8 @@ def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
 
 
 def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
-    """Return the items with item i cut into `pieces[i]` slices of nearly equal k-steps; slice 0 owns the sum.
+    """Return the items with item i cut into `pieces[i]` slices of nearly equal k-steps. Slice 0 is the owner,
+    which adds the partial sums.
 
     Raises
     ------
@@ -244,7 +249,9 @@ def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: Ite
 
 
 def _rank(items: WorkList) -> IntArray:
-    """Return 0 for non-owner slices, 1 for whole items, 2 for owners of split tiles."""
+    """Return the rank of each item in a list: 0 for slices that write partial sums, 1 for unsplit items, 2
+    for owners (slices that add partial sums).
+    """
     return np.where(items.owner == 0, 0, np.where(items.parts > 1, 2, 1)).astype(np.int32)
 
 

@@ -1,10 +1,10 @@
 """Plans for convolutions: implicit GEMM, which reads the input instead of B, and the cost of im2col.
 
 An implicit plan differs from the plan of the matrix product in its addresses: the index of a kept column is
-an offset into the input. Each lane adds the offset of its pixel and checks if the pixel is inside the
-image; if it is not, the copy writes zeros. A copy never crosses from one pixel to the next. Since the images
-of one pixel are contiguous, its length depends on the batch (`ConvShape.copy_bytes`): with fewer than 8 fp16
-images, copies are shorter than 16 bytes, and there are more of them.
+an offset into the input. Each lane adds the offset of its pixel and checks if the pixel is inside the image;
+if it is not, the copy writes zeros. A copy never crosses from one pixel to the next. Since the images of one
+pixel are contiguous, the length of a copy depends on the batch (`ConvShape.copy_bytes`): with fewer than 8
+fp16 images, copies are shorter than 16 bytes, and there are more of them.
 
 L2 delivers every gathered row, as for a matrix product. DRAM delivers the input only once for all rows of B
 that read the same channel; users of `KernelPlan.source` account for that.

@@ -81,7 +81,8 @@ class WorkList(NamedTuple):
     parts: IntArray
     """Number of slices of the group; 1 for unsplit items."""
     owner: IntArray
-    """1 if the item writes C (unsplit items do), 0 if it hands its partial sums to the owner."""
+    """1 if the item writes C (an unsplit item, or the slice of a split tile that adds the partial sums), 0 if
+    it only writes partial sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -183,7 +184,9 @@ class KernelPlan(OfTiles):
 
     @property
     def read_share(self) -> float:
-        """Fraction of A's kept elements that the launch reads: those of experts that have tokens."""
+        """Fraction of A's kept elements that the launch reads: in a grouped launch, the elements of experts
+        that have tokens; otherwise 1.
+        """
         if self.experts == 1:
             return 1.0
         kept = self.tiles.rows_per_tile * self.tiles.kept_per_tile.astype(np.int64)
@@ -345,7 +348,9 @@ def _check_items(plan: KernelPlan) -> None:
 
 
 def _check_groups(plan: KernelPlan) -> None:
-    """Raise PlanDoesNotFit unless each group has one owner, and non-owner slices precede owners in lists."""
+    """Raise PlanDoesNotFit unless each reduction group has one owner (the slice that adds the partial sums),
+    and all other slices precede owners in lists.
+    """
     work = plan.work
     split = work.group >= 0
     if not split.any() and (work.owner == 1).all():

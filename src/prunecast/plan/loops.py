@@ -42,7 +42,7 @@ def _comes_first(load, block, other):  # type: ignore[no-untyped-def]
 
 
 class Items(NamedTuple):
-    """Columns of a work list that define what an item multiplies; each (items,) int32."""
+    """Columns of a work list that define the tile, tokens and kept columns of an item; each (items,) int32."""
 
     tile: npt.NDArray[np.int32]
     token_start: npt.NDArray[np.int32]
@@ -53,7 +53,9 @@ class Items(NamedTuple):
 
 @njit(parallel=True)
 def multiply_items(items, row_start, row_index, column_start, column_index, inner, a, b, slot, partial, c):
-    """Add products of unsplit items to C, and those of k-slices to `partial` (slots, block_m, block_n)."""
+    """Add the products of unsplit items to `c`, and the products of k-slices to `partial` (slots, block_m,
+    block_n).
+    """
     for i in prange(items.tile.size):
         tile, t0, t1 = items.tile[i], items.token_start[i], items.token_stop[i]
         first = column_start[tile]
@@ -79,7 +81,9 @@ def _multiply_row(row, columns, inner, a, b, out):
 
 @njit(parallel=True)
 def sum_groups(items, row_start, row_index, in_order, group_start, slot, partial, c):
-    """Add the k-slices of every reduction group, in ascending order of `WorkList.part`, and write C."""
+    """Add the partial sums of all k-slices of every reduction group, in ascending order of `WorkList.part`,
+    and write the result to `c`.
+    """
     for g in prange(group_start.size - 1):
         for place in range(group_start[g], group_start[g + 1]):
             i = in_order[place]

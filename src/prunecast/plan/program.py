@@ -34,8 +34,8 @@ class Op(IntEnum):
     FMA = 1
     """`issue` fp32 multiply-add instructions of a full warp."""
     COPY_A = 2
-    """Asynchronous copy of packed weights into the step's slot, which arrives on the slot's full barrier.
-    `amount` is bytes per warp."""
+    """Asynchronous copy of packed weights into the pipeline slot of this k-step, which arrives on the slot's
+    full barrier. `amount` is bytes per warp."""
     COPY_B = 3
     """Asynchronous bulk copy of a box of B (the step's columns, contiguous in B). `amount` is bytes per
     column; one warp copies all of them."""
@@ -53,11 +53,12 @@ class Op(IntEnum):
     """Wait until all loads of this warp have arrived. With an `amount` of 1, wait only for those of the
     current step and of steps a multiple of 8 away."""
     WAIT_EMPTY = 9
-    """Wait until all readers of the step's slot have released it since its last use."""
+    """Wait until all readers of the pipeline slot of this k-step have released it after its preceding use."""
     WAIT_FULL = 10
-    """Wait until all copies into the step's slot have arrived."""
+    """Wait until all copies into the pipeline slot of this k-step have arrived."""
     RELEASE = 11
-    """Arrive on the empty barrier of the slot of the step `amount` steps earlier (0 = this step)."""
+    """Arrive on the empty barrier of the pipeline slot of the k-step `amount` steps earlier (0 = this step):
+    this warp has read the slot."""
     MMA = 12
     """Asynchronous tensor instructions (wgmma): `amount` FMA per warp, reading `operand_bytes` of shared
     memory; the warp continues at once. With 2:4 weights `amount` counts only kept FMA, half of the dense
@@ -119,7 +120,8 @@ class When(IntEnum):
 
 
 WHOLE_LINES = 256
-"""Value of `Instruction.line_cost` for rows that are aligned to L2 lines."""
+"""Value of `Instruction.line_cost` and `piece_cost` for rows that are aligned to L2 lines: a factor of 1, in
+256ths."""
 
 
 class Charge(NamedTuple):
@@ -156,16 +158,16 @@ class Instruction(NamedTuple):
     multicast: int = 1
     """Number of blocks of a cluster that share one read of L2."""
     posted: bool = False
-    """Asynchronous: the warp does not wait for it. For stores, nothing of the warp queues after it. For
-    LOAD_A, it represents the prefetch by blocks of the next launch, which DRAM serves during this launch and
-    for which no warp of this launch waits. For SHARED, it occupies the shared-memory port with data that
-    copies have brought."""
+    """Asynchronous: the warp does not wait for it. For stores, no later instruction of the warp queues after
+    the store. For LOAD_A, it represents the prefetch by blocks of the next launch, which DRAM serves during
+    this launch and for which no warp of this launch waits. For SHARED, it occupies the shared-memory port
+    with data that copies have brought."""
     line_cost: int = WHOLE_LINES
-    """L2 cost of a gather or a store of C, relative to its bytes: above `WHOLE_LINES` if rows are not aligned
-    to lines or sectors."""
+    """L2 cost per byte of a gather or of a store of C, in 256ths: `WHOLE_LINES` (256) if rows are aligned,
+    more if rows are not aligned to lines or sectors."""
     piece_cost: int = WHOLE_LINES
-    """Cost of a gather or a store of C at the port of its SM, relative to its bytes: above `WHOLE_LINES` if
-    rows are misaligned."""
+    """Cost per byte of a gather or of a store of C at the L2 port of the SM, in 256ths: `WHOLE_LINES` (256)
+    if rows are aligned, more otherwise."""
     fetched: int = 0
     """Bytes that L2 fetches from DRAM because a store of C writes partial sectors, in 256ths of the stored
     bytes."""
@@ -173,8 +175,9 @@ class Instruction(NamedTuple):
     """The store shares the queue of memory instructions with pending gathers of its SM and alternates with
     them."""
     late: int = 0
-    """Extra latency of a copy in cycles: L2 serializes blocks that read the same lines. For LOAD_PARTIALS,
-    the cycles to request the sums of each other slice piece by piece if they do not use the gather port."""
+    """Extra latency of a copy in cycles: L2 serves blocks that read the same lines one after another. For
+    LOAD_PARTIALS: cycles to request the partial sums of each other slice one after another, if these loads do
+    not use the gather port."""
     whole: bool = False
     """True if partial sums are moved in register layout, including missing rows and tokens, through the
     operator's own workspace, which L2 writes to DRAM as it does C."""
@@ -208,12 +211,12 @@ class WarpProgram:
 
     @property
     def fetches(self) -> bool:
-        """True if the warps copy or load data in `fill` or `step`."""
+        """True if the warps copy or load data in their main loop (`fill` or `step`)."""
         return any(i.op in (*COPIES, *LOADS) for i in (*self.fill, *self.step))
 
     @property
     def multiplies(self) -> bool:
-        """True if the warps multiply in `step`."""
+        """True if the warps multiply in their main loop (`step`)."""
         return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in self.step)
 
     def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
@@ -236,7 +239,7 @@ def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -
     Parameters
     ----------
     programs : one per role
-    costs : costs of the kernel on the GPU's architecture; None if it has none
+    costs : costs of the kernel on the GPU's architecture; None if the kernel has no costs
     gpu : GPU whose fields give the values of charges that are not in `costs`
     """
     return tuple(_bound_program(program, partial(_number, costs=costs, gpu=gpu)) for program in programs)

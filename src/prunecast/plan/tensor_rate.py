@@ -38,7 +38,8 @@ def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
 
     Raises
     ------
-    BadInput : unknown dtype or path; the GPU has no tensor cores for the dtype, or none for 2:4
+    BadInput : unknown dtype or path; the GPU has no tensor cores for the dtype, or no sparse tensor cores on
+        a sparse path
     """
     check_dtype(dtype)
     if tensor not in TENSOR_PATHS:
@@ -62,7 +63,7 @@ def fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:
 
     Raises
     ------
-    BadInput : as `tensor_fma_per_clk`
+    BadInput : in the same cases as `tensor_fma_per_clk`
     """
     return float(gpu.fp32_fma_per_clk_per_sm) if tensor == "none" else tensor_fma_per_clk(gpu, dtype, tensor)
 

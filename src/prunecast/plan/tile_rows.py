@@ -57,7 +57,9 @@ def stacked_tiles(maps: Sequence[TileMap]) -> TileMap:
 
 
 def kept_per_piece(tiles: TileMap, height: int) -> IntArray:
-    """Return the number of kept columns of each tile that `cut_rows` would make, (pieces,) int32."""
+    """Return the number of kept columns of each tile of `cut_rows(tiles, height)`, (tiles after the cut,)
+    int32.
+    """
     return np.repeat(tiles.kept_per_tile, np.maximum(-(-tiles.rows_per_tile // height), 1))
 
 

@@ -22,7 +22,8 @@ class Raster(NamedTuple):
 
 
 def raster(tile_count: int, range_count: int, together: int) -> Raster:
-    """Return the order: all tiles of the first `together` token ranges, then all tiles of the next ones.
+    """Return the order: all tiles of the first `together` token ranges, then all tiles of the next `together`
+    token ranges, and so on.
 
     Inside such a group, the ranges of a tile are consecutive. If `together` is 1, the tiles of a token range
     run concurrently and share its rows of B in L2. If it is larger, a tile's weights are read less often.

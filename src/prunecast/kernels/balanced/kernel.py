@@ -44,12 +44,13 @@ STAGES = 2
 MATRIX_REGISTERS = 128
 """Maximum number of registers per thread. Kind: CUDA source, `matrix.cu`, launch bounds."""
 MOST_VECTOR_ROWS = 4
-"""Maximum number of rows per warp for one token. Kind: choice, what the compile tests build without
+"""Maximum number of rows per warp for one token. Kind: choice, the compile tests build these numbers without
 spills."""
 SPLITS = (1, 2, 4, 8, 16)
 """Numbers of warps that share a group of 16 rows. Kind: choice, divisors of a block's warps."""
 WINDOWS = (128, 64, 32, 16)
-"""Columns of A in a window. Kind: choice, what the compile tests build."""
+"""Columns of A in a window, the columns that a warp multiplies in a step. Kind: choice, the compile tests
+build these widths."""
 
 
 class _BalancedConfig(NamedTuple):
@@ -69,7 +70,9 @@ class _BalancedConfig(NamedTuple):
 
     @property
     def splits(self) -> int:
-        """Number of warps of a block that share a group of 16 rows; each processes a part of the windows."""
+        """Number of warps of a block that share a group of 16 rows; each warp processes a part of the windows
+        (ranges of columns of A).
+        """
         return GROUP_ROWS * WARPS // self.rows
 
 
@@ -108,8 +111,8 @@ def plan_balanced(
 
 
 def _balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
-    """Return the configs whose windows of B fit into shared memory; records may still not fit. Raise BadInput
-    in the same cases as `plan_balanced`.
+    """Return the configs whose windows of B fit into shared memory. A block can still be too large if the
+    packed weights (records) do not fit, too. Raise BadInput in the same cases as `plan_balanced`.
     """
     _check(elements, n, dtype, gpu)
     if n == 1:  # one wave of blocks if that needs at most four rows per warp

@@ -24,14 +24,15 @@ SUB_PARTITIONS = 4
 LANES = 32
 """Lanes of a warp. Kind: definition, CUDA."""
 RESTS = (0, 2, 4, 6, 8, 10, 12, 16)
-"""Values of `BalancedLayout.rest`, even numbers. Kind: choice, what `choose_rest` tries."""
+"""Even values of `BalancedLayout.rest` that `choose_rest` tries. Kind: choice, candidates."""
 DENSE_CLOCKS = 13.2
-"""Cycles of the shared-memory port for a dense column of 16 rows and 64 tokens. Each lane reads 8 words of B,
-4 values and half a position, at 32 words per cycle, even if lanes read the same address. Kind: choice, the
-layout's rule is the same on every architecture (measured on an H200, 2026-11-20)."""
+"""Cycles of the shared-memory port for a dense column (one that is multiplied for all 16 rows of a group,
+zeros included) and 64 tokens. Each lane reads 8 words of B, 4 values and half a position, at 32 words per
+cycle, even if lanes read the same address. Kind: choice, the layout's rule is the same on every architecture
+(measured on an H200, 2026-11-20)."""
 REST_CLOCKS = 9.5
-"""Cycles of the shared-memory port for four elements of the rest, one per quarter of the warp. Each lane
-reads 8 words of B, a value and half a position. Kind: choice, as `DENSE_CLOCKS`."""
+"""Cycles of the shared-memory port for four elements outside the dense columns, one per quarter of the warp.
+Each lane reads 8 words of B, a value and half a position. Kind: choice, as `DENSE_CLOCKS`."""
 NARROW_WINDOW = 16
 """Maximum columns of a window for which `choose_rest` counts dense columns in pairs, as they are multiplied,
 and adds the wait for the warp with the most dense columns. Without this rule, a matrix with 70 % of its
@@ -101,7 +102,8 @@ class BalancedLayout(NamedTuple):
     def busy_splits(self, splits: int) -> _BusySplits:
         """Return two fractions of warps that multiply a window, averaged over the steps of a block.
 
-        The first counts all warps of the block, the second those of the SM's busiest sub-partition.
+        The first fraction counts all warps of the block, the second one the warps of the SM's busiest
+        sub-partition.
 
         Parameters
         ----------
@@ -134,7 +136,7 @@ class VectorLayout(NamedTuple):
         """Return the number of columns of a k-step, a power of two from 16 to 128.
 
         It is the largest of these numbers with which `k` columns have at least as many k-steps as a lane has
-        chunks, or 16 if no number satisfies this.
+        chunks (groups of four elements, `chunks`), or 16 if no number satisfies this.
 
         The model loads one chunk per k-step: if two chunks were in one k-step, the simulator would find the
         second one in L2.
@@ -200,7 +202,7 @@ def _sampled(elements: ElementMap) -> ElementMap:
 @lru_cache(maxsize=8)
 def vector_layout(elements: ElementMap) -> VectorLayout:
     """Return the layout for one token with the segment length, from 256 down to 8 columns, that needs the
-    fewest chunks.
+    fewest chunks (groups of four elements of a lane).
 
     If several segment lengths need equally few chunks, the longest one is used.
     """

@@ -33,7 +33,7 @@ def _balanced_costs(gpu: GpuSpec) -> Costs:
 
 
 class Sharers(NamedTuple):
-    """Blocks of a launch that read the same rows of B."""
+    """Number of blocks of a launch that read the same rows of B, and of their waves."""
 
     blocks: int = 1
     """Number of blocks that read the same rows of B at the same time."""
@@ -80,7 +80,7 @@ class _TokenRow(NamedTuple):
 
     @property
     def like(self) -> int:
-        """Stride in bytes, less than two L2 lines, of rows with the same alignment to lines."""
+        """Row stride in bytes, less than two L2 lines (256), with the same alignment to lines as `stride`."""
         return self.stride if self.stride <= LINE_BYTES else LINE_BYTES + self.stride % LINE_BYTES
 
 
@@ -156,7 +156,8 @@ def _zeros_of_last_range(row: _TokenRow, columns: int) -> Code:
 
 PIECES = 4
 """Number of alternating parts in which the reads and products of a step are modelled. With a single part, the
-last warp would multiply alone. Kind: choice, how finely the model interleaves them."""
+modelled warps would read one after another, and the last one would multiply while all others are idle. Kind:
+choice, how finely the model interleaves them."""
 READ_BYTES = 128
 """Bytes of shared memory that an SM reads per cycle. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of
 four bytes."""
@@ -184,8 +185,8 @@ def matrix_programs(
     *,
     sharers: Sharers = ALONE,
 ) -> tuple[WarpProgram, ...]:
-    """Return the program of the sixteen warps of a block. In a step, a block processes one window per split,
-    and each warp one window of its split.
+    """Return the program of the sixteen warps of a block. In a step, a block processes one window (a range of
+    columns of A) per split, and each warp one window of its split.
 
     Parameters
     ----------

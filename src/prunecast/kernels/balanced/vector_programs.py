@@ -54,23 +54,24 @@ Kind: as-compiled, sm_90.
 
 
 SEGMENTS_AT_ONCE = 8
-"""Number of segments in a piece of B. Kind: CUDA source, `vector.cu`."""
+"""Number of segments in a piece of B, the data that a warp reads with one load. Kind: CUDA source,
+`vector.cu`."""
 ELEMENTS_AT_ONCE = 4
-"""Elements of a segment in a piece of B. They are part of one L2 sector, the rest of which other warps
-request. Kind: CUDA source, `vector.cu`."""
+"""Elements of each segment in a piece of B (the data that a warp reads with one load). They are part of one
+L2 sector, the rest of which other warps request. Kind: CUDA source, `vector.cu`."""
 SAME_BANK = 4
-"""Number of lanes that write to the same bank, one for each element of a segment in a piece (bank conflict).
-Kind: CUDA source, `vector.cu`."""
+"""Number of lanes that write to the same bank (bank conflict): one for each of the elements that a warp's
+load of B reads of a segment. Kind: CUDA source, `vector.cu`."""
 PAIR = 2
-"""Number of consecutive pieces of a warp that read neighbouring sectors, since DRAM delivers two sectors.
-Kind: CUDA source, `vector.cu`."""
+"""Number of consecutive loads of B of a warp that read neighbouring sectors, since DRAM delivers two sectors
+at a time. Kind: CUDA source, `vector.cu`."""
 ROUND_LOADS = 4
-"""Pieces of B that a warp loads before it waits for them. Kind: CUDA source, `vector.cu`."""
+"""Loads of B that a warp issues before it waits for them (a round). Kind: CUDA source, `vector.cu`."""
 SHUFFLES = 5
 """Shuffles to reduce a sum over 32 lanes; each has the latency of a shared-memory read. Kind: CUDA source,
 `vector.cu`."""
 ASK_ISSUE, PIECE_ISSUE = 11, 10
-"""Instructions of a warp per piece of B, before and after the piece has arrived. Kind: as-compiled, sm_90."""
+"""Instructions of a warp per load of B, before and after the data have arrived. Kind: as-compiled, sm_90."""
 
 
 class _Chained(NamedTuple):
@@ -90,14 +91,14 @@ SET_UP = _Chained(80, "set_up_wait")
 which are integer instructions, of which a sub-partition accepts one every two cycles. Kind: as-compiled,
 sm_90."""
 ROUND = _Chained(0, "round_wait")
-"""Start of a round of up to `ROUND_LOADS` pieces of B: two dependent loads of constants for the strides of B.
+"""Start of a round of up to `ROUND_LOADS` loads of B: two dependent loads of constants for the strides of B.
 Kind: as-compiled, sm_90."""
 CHUNK = _Chained(34, "chunk_wait")
-"""Multiplication of one chunk of a row of weights by B: 34 issue slots and a dependency latency.
-Kind: as-compiled, sm_90."""
+"""Multiplication of one chunk (four elements per lane) of a row of weights by B: 34 issue slots and a
+dependency latency. Kind: as-compiled, sm_90."""
 ASK = _Chained(17, "ask_wait")
-"""Load of the next chunk of a row of weights: 17 issue slots and a dependency latency. Kind: as-compiled,
-sm_90."""
+"""Load of the next chunk (four elements per lane) of a row of weights: 17 issue slots and a dependency
+latency. Kind: as-compiled, sm_90."""
 ASK_MOVED = _Chained(17, "moved_ask_wait")
 """Like `ASK`, for the load at the start of a round of chunks (see `_chunks`): the warp first reads the
 position of the chunk from constant memory. Kind: as-compiled, sm_90."""
@@ -111,11 +112,12 @@ def vector_programs(
     *,
     blocks: int = 1,
 ) -> tuple[WarpProgram, ...]:
-    """Return the program of the sixteen warps of a block, which distribute B over the banks once.
+    """Return the program of the sixteen warps of a block, which first distribute B over the banks of shared
+    memory.
 
-    Weights are loaded directly into registers. A step has `VectorLayout.step_columns` columns of A, of which
-    the rows of a warp keep a fraction. All waits are before the first step: first for B, then for the weights
-    that are not prefetched at the beginning.
+    Weights are loaded directly into registers. A k-step has `VectorLayout.step_columns` columns of A, of
+    which each row of a warp keeps a fraction. All waits are before the first step: first for B, then for the
+    weights that are not prefetched at the beginning.
 
     Parameters
     ----------
@@ -151,9 +153,9 @@ def vector_programs(
 
 
 def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int) -> Code:
-    """Return the instructions that distribute B over the banks. A warp loads `ROUND_LOADS` pieces at a time
-    and waits for them. If the number of pieces is no multiple of `ROUND_LOADS`, the remainder is loaded
-    first, one piece at a time.
+    """Return the instructions that distribute B over the banks. A warp loads `ROUND_LOADS` pieces (the data
+    of one load instruction) at a time and waits for them. If the number of pieces is no multiple of
+    `ROUND_LOADS`, the remainder is loaded first, one piece at a time.
 
     If a matrix has fewer columns than the lanes can hold, some lanes read nothing. All blocks read the same
     lines at once, and L2 delivers one sector of a line per cycle.
@@ -181,9 +183,7 @@ def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int)
 
 
 def _lines(segment: int, element: int) -> int:
-    """Return the number of 128-byte lines that a warp's load of a piece of B touches. Each line needs one
-    pass.
-    """
+    """Return the number of 128-byte lines that one load of B by a warp touches. Each line needs one pass."""
     return min(max(SEGMENTS_AT_ONCE * segment * element // 128, 1), SEGMENTS_AT_ONCE)
 
 

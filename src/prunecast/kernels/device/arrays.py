@@ -161,7 +161,9 @@ def _is_aligned(given: Given, wanted: OperandSpec) -> bool:
 
 
 def _may_be_written(given: Given, wanted: OperandSpec) -> bool:
-    """Return True if C can be written in place: memory after the tokens of a row may belong to other data."""
+    """Return True if the kernel can write C in place. It must not write after the tokens of a row, because
+    this memory may belong to other data.
+    """
     return _is_aligned(given, wanted) and wanted.n == wanted.padded_n
 
 
@@ -169,7 +171,7 @@ def _may_be_read(given: Given, wanted: OperandSpec) -> bool:
     """Return True if B can be read in place.
 
     The values that the kernel reads after the tokens of a row only affect the padding of C, but the memory
-    must be allocated, in the last row too. C of another operator is such an array.
+    must be allocated, in the last row too. C of another operator fulfils this.
     """
     row_bytes = wanted.padded_n * wanted.item_bytes
     ends = (wanted.k - 1) * given.strides[0] + row_bytes

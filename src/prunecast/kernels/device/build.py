@@ -18,7 +18,8 @@ from prunecast.files import aside, write_text_aside
 
 SOURCES = Path(__file__).parent
 NVRTC_VERSION = "13.0"
-"""CUDA toolkit of the cubins, which is part of the cache key; drivers from 580 on load them."""
+"""Version of the CUDA toolkit that compiles the cubins. It is part of the cache key. Drivers from 580 on load
+these cubins."""
 
 _HARMLESS = "C7519"
 """Warning of ptxas about an inserted wgmma fence, which costs no time."""
@@ -81,7 +82,7 @@ def compile_cubin(
     arch : e.g. `sm_90a`
     defines : preprocessor macros and their values
     includes : folders of headers in addition to the source's own folder and `kernels/device`
-    allow_spills : accept any number of register spills to local memory (for debug builds)
+    allow_spills : True to accept any number of register spills to local memory (for debug builds)
     folder : cache folder; None for `_cache_folder()`
 
     Raises
@@ -123,7 +124,7 @@ def _key(source: Path, folders: Sequence[Path], options: list[str]) -> str:
 
 
 def _keep(folder: Path, name: str, cubin: bytes, log: str, arch: str) -> None:
-    """Write the cubin, then its record, so that a record never exists without its cubin."""
+    """Write the cubin, then its `CompiledKernel` record, so that no record exists without its cubin."""
     spills = sum(int(n) for n in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", log))
     registers = max((int(n) for n in re.findall(r"Used (\d+) registers", log)), default=0)
     shared = max((int(n) for n in re.findall(r"(\d+) bytes smem", log)), default=0)

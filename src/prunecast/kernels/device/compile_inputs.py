@@ -30,7 +30,7 @@ class CompileOptions(TypedDict, total=False):
     output: str
     """Format of C for fp8 operands, `fp16` or `bf16`; all other plans write C in the plan's format."""
     changes: Mapping[str, int] | None
-    """Preprocessor names that override those of the plan, for experiments and debugging."""
+    """Preprocessor macros and values that override those of the plan, for experiments and debugging."""
 
 
 class CompileInputs(NamedTuple):
@@ -143,6 +143,6 @@ class FillRows:
 
 
 def build_fill(dtype: str, activation: str, *, bias: bool) -> CompiledKernel:
-    """Compile the kernel of `FillRows` for C in `dtype`, with this epilogue."""
+    """Compile the kernel of `FillRows` for C in `dtype`, with an epilogue of bias and activation."""
     defines = end_defines(activation, bias=bias, dtype=dtype)
     return compile_own("fill_rows.cu", ARCH, tuple(defines.items()))

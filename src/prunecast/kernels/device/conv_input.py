@@ -14,7 +14,7 @@ from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 CHUNK = 8
-"""Number of tokens per chunk: zeros and starts of rows of B are aligned to chunks. Kind: CUDA source,
+"""Number of neighbouring tokens to which zeros and starts of rows of B are aligned. Kind: CUDA source,
 `border.cuh`."""
 SECOND_SOURCE = 1 << 30
 """Bit that is set in the row index of B if the row is read from the second input. Kind: CUDA source,

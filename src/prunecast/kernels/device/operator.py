@@ -41,7 +41,7 @@ class Call(NamedTuple):
     b_row_bytes: int
     c_row_bytes: int
     tokens: int
-    """Tokens of a row of B, and of C unless it is token-major: whole groups of `align_bytes`."""
+    """Tokens of a row of B, and of C unless C is token-major; a row has whole groups of `align_bytes`."""
     c_tokens: int = 0
     """Rows of a token-major C."""
     row_scales: int = 0
@@ -104,7 +104,7 @@ class Operator:
         Raises
         ------
         BadInput : in the same cases as `records`, the shape of `weights` differs from the plan's, or the plan
-            needs 2:4 weights and these are not 2:4
+            needs 2:4 weights and `weights` are not 2:4
         """
         bits, stages = to_bits(weights, plan.dtype), cls.stages(plan)
         image = packed_weights(bits, plan.tiles, stages, cls.slab(plan), plan.inner)
@@ -113,7 +113,9 @@ class Operator:
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Return the range of compute capabilities, times ten, on which the plan runs; here only 90."""
+        """Return the range of compute capabilities, times ten, on which the plan runs. The default is only
+        90.
+        """
         return range(90, 91)
 
     @classmethod
@@ -181,7 +183,7 @@ class Operator:
 
         Parameters
         ----------
-        call : the other addresses and the sizes of the launch
+        call : all other addresses, and the sizes of the launch
         b, c : addresses of B and C
         stream : handle of a CUDA stream
         second : address of a convolution's second input, or of fp32 scales (tokens,) of fp8 B; 0 for none

@@ -84,7 +84,7 @@ class TileStages(NamedTuple):
 
 
 def _stage_starts(tiles: TileMap, step: int) -> IntArray:
-    """Return (tiles + 1,) int32: the first stage of every tile, then the number of stages."""
+    """Return the first pipeline stage of every tile, then the number of stages, (tiles + 1,) int32."""
     stages = -(-tiles.kept_per_tile.astype(np.int64) // step)
     return np.concatenate(([0], np.cumsum(stages))).astype(np.int32)
 
@@ -149,22 +149,23 @@ class ItemColumns(NamedTuple):
     is_part: Flags
     """True for slices of a tile that is split along K."""
     is_owner: Flags
-    """True for the slice that adds the other slices' sums."""
+    """True for the owner of a tile that is split along K: the slice that adds the other slices' sums. False
+    for unsplit items."""
     slot: Longs
-    """Workspace slot of the partial sums; for the owner the first slot of the other slices. 0 for whole
-    items."""
+    """Index of the workspace slot of the item's partial sums; for the owner, the slice that adds the partial
+    sums, the first slot of the other slices. 0 for unsplit items."""
     waits: Longs
-    """Number of slices that the owner waits for."""
+    """Number of slices whose partial sums the owner of a split tile waits for."""
     group: Longs
-    """Index of the split tile; 0 for whole items."""
+    """Index of the split tile; 0 for unsplit items."""
 
     def workspace(self, sums: int, counters: int, *, least_sums: int) -> dict[str, tuple[int, str]]:
         """Return the sizes and dtypes of the partial sums and counters, in the form of `Packed.workspace`.
 
         Parameters
         ----------
-        sums, counters : partial sums of a slice, and counters of a split tile
-        least_sums : partial sums if no tile is split
+        sums, counters : number of partial sums of a slice, and number of counters of a split tile
+        least_sums : number of partial sums if no tile is split
         """
         slots, groups = (int(np.count_nonzero(of)) for of in (self.is_part & ~self.is_owner, self.is_owner))
         return {
@@ -175,7 +176,7 @@ class ItemColumns(NamedTuple):
     def with_other_rows(self, plan: KernelPlan) -> "ItemColumns":
         """Return the items, followed by items without columns for the rows in no tile.
 
-        `row_lists` contains these rows, as tiles that follow those of the plan.
+        `row_lists` contains these rows as tiles that follow the tiles of the plan.
         """
         lists = -(-uncovered_rows(plan.tiles).size // plan.shape.block_m)
         tokens = np.arange(0, plan.n, plan.shape.block_n)

@@ -14,14 +14,15 @@ from prunecast.hardware.occupancy import BlockResources
 from prunecast.plan.kernel_plan import BlockShape
 
 HEIGHTS = (64, 32, 16)
-"""Rows of a block. Kind: choice, what the compile tests build without spills."""
+"""Rows of a block. Kind: choice, the compile tests build these sizes without spills."""
 WIDTHS = (8, 16, 32, 64)
-"""Tokens of a block. Kind: choice, what the compile tests build without spills."""
+"""Tokens of a block. Kind: choice, the compile tests build these sizes without spills."""
 MOST_TOKENS = WIDTHS[-1]
 """Maximum number of tokens of a block; more are split into ranges. Kind: choice, the last of `WIDTHS`."""
 RINGS = {8: (4, 6), 16: (2, 4), 4: (4, 8)}
-"""Warps of a block -> depths, the numbers of k16s of a warp that may be in flight. Depths of 3 and 5 were
-slower wherever they were timed. Kind: choice, what the compile tests build without spills."""
+"""Warps of a block -> depths, the numbers of k16s (groups of 16 kept columns) of a warp that may be in
+flight. Depths of 3 and 5 were slower in all measurements. Kind: choice, the compile tests build these depths
+without spills."""
 WARPS = 8
 """Default number of warps of a block. Kind: choice, the middle of `RINGS`."""
 _REGISTERS = {16: 64, 32: 80, 64: 128, 128: 200}
@@ -33,16 +34,16 @@ CUDA source, `small_shape.cuh`."""
 
 
 _AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
-"""Rows and tokens of a block -> depths at which the column indices of all k16s but the first are loaded
-together. Kind: as-compiled, sm_90a, order of loads."""
+"""Rows and tokens of a block -> depths (k16s in flight per warp) at which the column indices of all k16s
+except the first are loaded together. Kind: as-compiled, sm_90a, order of loads."""
 _BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
 """Rows and tokens of a block -> depths at which the column indices of the first k16, too, are loaded after
 the wait for the preceding launch. Kind: as-compiled, sm_90a."""
 
 
 class ColumnLoads(NamedTuple):
-    """Order in which a warp loads the column indices of its first k16s, which select the rows of B to
-    copy.
+    """Order in which a warp loads the column indices of its first k16s (groups of 16 kept columns). The
+    indices select the rows of B to copy.
     """
 
     before: int
@@ -58,7 +59,7 @@ class SmallConfig(NamedTuple):
     block_m: int
     block_n: int
     depth: int
-    """Number of k16s of a warp that are in flight."""
+    """Number of k16s (groups of 16 kept columns) of a warp that are in flight."""
     warps: int = WARPS
 
     def __str__(self) -> str:
@@ -67,7 +68,7 @@ class SmallConfig(NamedTuple):
 
     @property
     def shape(self) -> BlockShape:
-        """Block shape. In each k-step every warp processes one k16."""
+        """Block shape. In each k-step, every warp processes one k16 (16 kept columns)."""
         return BlockShape(self.block_m, self.block_n, 16 * self.warps)
 
     @property
@@ -105,8 +106,8 @@ class SmallConfig(NamedTuple):
         return 2 * self.tokens // min(row_unit(n), 2 * self.tokens)
 
     def k16_instructions(self, n: int) -> int:
-        """Return the instructions of a warp per k16, counted in the loops compiled for sm_90a and correct
-        within a tenth.
+        """Return the number of instructions of a warp per k16 (16 kept columns), counted in the loops
+        compiled for sm_90a and correct within a tenth.
         """
         fragments = self.block_m // 16
         return 25 + fragments * (2 + self.tokens) + 2 * self.tokens + self.copy_instructions(n)
@@ -136,12 +137,12 @@ class SmallConfig(NamedTuple):
 
 
 def _block_widths(n: int) -> tuple[int, ...]:
-    """Return the tokens of a block for a product with `n` tokens in all, the least first.
+    """Return the tokens of a block for a product with `n` tokens in all, the smallest number first.
 
     For an even number of up to 8 tokens there are two widths: in blocks of 8, each lane copies a row of B as
-    words, which needs more instructions than the pieces of wider blocks. 4096 x 11008 (50 % removed, tiles of
-    64 rows) needs 18.6 us with 8 tokens in blocks of 64 x 8, and 15.7 us with 16 tokens in blocks of 64 x 16
-    (H200, 2026-11-21).
+    single words, which needs more instructions than the longer copies of wider blocks. 4096 x 11008 (50 %
+    removed, tiles of 64 rows) needs 18.6 us with 8 tokens in blocks of 64 x 8, and 15.7 us with 16 tokens in
+    blocks of 64 x 16 (H200, 2026-11-21).
     """
     least = next((width for width in WIDTHS if width >= n), MOST_TOKENS)
     return (least, 2 * least) if least == WIDTHS[0] and n % 2 == 0 else (least,)

@@ -52,7 +52,7 @@ _IN_PIECES = {
     (64, 64): 192,
 }
 """Rows and tokens of a block -> registers per thread, if a lane copies its part of a row of B in aligned
-pieces or as one word. Kind: as-compiled, sm_90a, CUDA 13."""
+copies of 4 to 16 bytes, or as one word. Kind: as-compiled, sm_90a, CUDA 13."""
 _BY_WORDS = {
     (16, 16): 64,
     (16, 32): 80,
@@ -132,7 +132,8 @@ def _small_n_times(config: SmallConfig, tiles: TileMap, n: int, dtype: str, gpu:
     """Return the estimated times of the items of a config.
 
     They include the instructions of all warps on the SM's schedulers, the exchange of all warps' sums through
-    shared memory, and the DRAM latency once per round of k16s (one per warp).
+    shared memory, and the DRAM latency once per k-step, in which each warp processes one k16 (16 kept
+    columns).
     """
     k16 = -(-kept_per_piece(tiles, config.block_m) // 16).astype(np.float64)
     sums = 2 * config.warps * config.block_m * config.block_n * 4 / gpu.shared_bytes_per_clk_per_sm

@@ -37,13 +37,14 @@ ROW_PASSES = 4
 """Passes of the shared-memory port per copy instruction of a warp, one for each row of B that it requests,
 since each row is in another line. Kind: CUDA source, `small_ring.cuh`."""
 LANDING_BYTES = 32
-"""Bytes of copied rows that arrive in shared memory per pass. A row of B arrives as eight pieces, one per
-lane, four lanes apart, so that a pass fills a quarter of the banks. Kind: CUDA source, `small_ring.cuh`."""
+"""Bytes of copied rows that arrive in shared memory per pass of the port. Eight lanes, which are four lanes
+apart, copy a row of B, so that a pass fills a quarter of the banks. Kind: CUDA source, `small_ring.cuh`."""
 PORT_BYTES = 128
 """Bytes of shared memory per pass. Kind: datasheet, CUDA C++ Programming Guide, 32 banks of four bytes."""
 PIECES = 2
-"""Number of alternating parts in which the reads and products of a k16 are modelled. With a single part, all
-warps would read first and then all multiply. Kind: choice, how finely the model interleaves them."""
+"""Number of alternating parts in which the reads and products of a k16 (16 kept columns) are modelled. With a
+single part, all modelled warps would first read and then multiply at the same time. Kind: choice, how finely
+the model interleaves them."""
 WEIGHTS_ISSUE = 25
 """Instructions that request weights and column indices of a k16 before the preceding launch has ended. Kind:
 as-compiled, sm_90a: 57 to 85 follow after it at 16 tokens and more, 152 to 175 at one token."""
@@ -104,8 +105,8 @@ def most_kept(tiles: TileMap) -> int:
 
 
 def _rings(config: SmallConfig, kept: int) -> range:
-    """Return the indices of the k16s that a warp has in flight at once, if the warps of a block share the
-    `kept` columns of a tile.
+    """Return the indices of the k16s (groups of 16 kept columns) that a warp has in flight at once, if the
+    warps of a block share the `kept` columns of a tile.
     """
     k16s = -(-kept // 16)
     return range(min(config.depth, max(-(-k16s // config.warps), 1)))
@@ -123,8 +124,8 @@ def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_sha
 
 
 def _first_weights(config: SmallConfig, element: int, rings: range, share: float) -> Code:
-    """Return the loads of the fraction `share` of the weights of the first k16s, whose indices are `rings`.
-    These loads do not depend on the preceding launch.
+    """Return the loads of the fraction `share` of the weights of the first k16s (groups of 16 kept columns),
+    whose indices are `rings`. These loads do not depend on the preceding launch.
     """
     weights = _weights(config, element)
     amount = round(share * weights.amount)
@@ -132,15 +133,16 @@ def _first_weights(config: SmallConfig, element: int, rings: range, share: float
 
 
 def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, early: bool) -> Code:
-    """Return the loads of the rows of B of the first k16s, after the wait for the preceding launch.
+    """Return the loads of the rows of B of the first k16s (groups of 16 kept columns), after the wait for the
+    preceding launch.
 
-    They include the column indices if the compiler has moved their loads after the wait. DRAM delivers the
+    They include the loads of column indices that the compiler has moved after the wait. DRAM delivers the
     rows after all first weights. The modelled waits stay the same if some warps have no k16.
 
     Parameters
     ----------
-    early : all blocks run their prologue during the preceding launch. The fitted time of overlapping launches
-        then contains `WAIT_TO_COPY` of these instructions already
+    early : True if all blocks run their prologue during the preceding launch. The fitted time of overlapping
+        launches then contains `WAIT_TO_COPY` of these instructions already
     """
     loads = config.column_loads(n)
     instructions = config.copy_instructions(n) - WEIGHTS_ISSUE
@@ -162,8 +164,8 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
 
 
 def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
-    """Return the copies of a later k16: weights with column indices, and rows of B, which need most of the
-    instructions.
+    """Return the copies of the k16 (16 kept columns) `ahead` positions later: weights with column indices,
+    and rows of B, which need most of the instructions.
     """
     own = (
         _asking(config, n, config.copy_instructions(n)),
@@ -199,12 +201,15 @@ def _addresses(config: SmallConfig, n: int, *, landing: int = 0) -> Instruction:
 
 
 def _waits_for_columns(loads: ColumnLoads, ahead: int) -> bool:
-    """Return True if a warp waits for the column indices of this k16 when it first fills its pipeline."""
+    """Return True if a warp waits for the column indices of its k16 number `ahead` when it first fills its
+    pipeline.
+    """
     return ahead == loads.before or (ahead > loads.before and not loads.at_once)
 
 
 def _landing(config: SmallConfig, n: int, rings: range) -> Code:
-    """Return the traffic of the shared-memory port when the rows of B for the next k16 arrive.
+    """Return the traffic of the shared-memory port when the rows of B for the next k16 (16 kept columns)
+    arrive.
 
     `rings` are the indices of the k16s that a warp has in flight at once. While the warp requests these first
     k16s, it waits for the column indices of some of them. Rows that arrive during such a wait delay nothing,
@@ -225,7 +230,7 @@ def _landed(config: SmallConfig, n: int) -> Instruction:
 
 
 def _rows(config: SmallConfig, n: int, element: int) -> Instruction:
-    """Return the load of the rows of B of one k16, in whole sectors."""
+    """Return the load of the 16 rows of B of one k16 (16 kept columns), in whole L2 sectors."""
     tokens = min(n, config.block_n)
     sectors = -(-tokens * element // SECTOR_BYTES)
     return Instruction(Op.LOAD_B, -(-sectors * SECTOR_BYTES * config.block_n // tokens), 0, per_k16=True)
@@ -239,7 +244,7 @@ def _of_a_warp(config: SmallConfig, instructions: int) -> int:
 
 
 def _multiply(config: SmallConfig, n: int) -> Code:
-    """Return the reads and the multiplication of one k16 of this warp."""
+    """Return the reads and the multiplication of one k16 (16 kept columns) of a warp."""
     weights, rows = config.block_m * 32, 4 * config.row_slot_bytes(n)
     shared = (weights + rows) / (PIECES * config.warps)
     issue = _of_a_warp(config, config.k16_instructions(n) - config.copy_instructions(n))
@@ -263,10 +268,10 @@ def _multiply(config: SmallConfig, n: int) -> Code:
 
 
 def _landing_passes(config: SmallConfig, n: int) -> float:
-    """Return the shared-memory passes in which a k16's rows of B arrive.
+    """Return the number of passes of the shared-memory port in which the 16 rows of B of a k16 arrive.
 
-    With copies of words, each copy of a row is a pass; otherwise a pass delivers `LANDING_BYTES`, since rows
-    that arrive together share the banks.
+    If rows are copied as 4-byte words, each copy of a row is a pass; otherwise a pass delivers
+    `LANDING_BYTES`, since rows that arrive together share the banks.
     """
     if config.by_words(n):
         return 16.0 * config.copies_per_row(n)
@@ -277,8 +282,8 @@ def _end(config: SmallConfig, n: int, element: int) -> Code:
     """Return the epilogue: the sums of all warps are exchanged through shared memory and added, and C is
     stored.
 
-    Each sum is read once, with half of the banks at a time. A thread processes its positions of a fragment
-    one after the other. For each, it first loads the index of its row of C.
+    Each sum is read once, with half of the banks at a time. A thread processes the elements of C that it
+    stores one after another. For each element, it first loads the index of the row of C.
     """
     sums, warps = config.block_m * config.block_n * 4, config.warps
     busy = config.block_m / (8 * warps)

@@ -1,8 +1,8 @@
-"""`TileConfig`: one compiled form of the tile kernel, and its work per 16 kept columns of A (a k16).
+"""`TileConfig`: one compiled variant of the tile kernel, and its work per 16 kept columns of A (a k16).
 
-The wgmma forms have one producer warpgroup and two consumer warpgroups. Their 168 registers, stages of 48 KB
-and shared memory outside the stages are those of a kernel of this form, compiled for sm_90a and measured on
-an H200 (2026-11-20).
+The wgmma variants have one producer warpgroup and two consumer warpgroups. Their 168 registers, stages of 48
+KB and shared memory outside the stages are those of such a kernel, compiled for sm_90a and measured on an
+H200 (2026-11-20).
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ PTX ISA, wgmma.mma_async m64nNk16."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileConfig:
-    """One compiled form of the tile kernel.
+    """One compiled variant of the tile kernel.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class TileConfig:
     pair : number of blocks on neighbouring SMs that execute tensor instructions together (CTA pair): 1, or 2
         on sm_100. Each block holds its own weights and its share of the tokens in shared memory
     warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
-    two_sets : registers hold two sets of operand fragments, see `TileForm.two_sets`
+    two_sets : True if registers hold two sets of operand fragments, see `TileForm.two_sets`
     """
 
     tensor_path: str
@@ -134,8 +134,8 @@ def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -
 
 
 class _WgmmaUse(NamedTuple):
-    """Shared-memory reads and instruction shape with which a warpgroup multiplies 16 columns for its part of
-    C.
+    """Shared-memory reads and instruction shape with which a warpgroup multiplies 16 columns for the part of
+    C that it computes.
     """
 
     operand_bytes: int
@@ -173,9 +173,9 @@ STAGING_BYTES = (32 * 1024, 16 * 1024)
 half a tile of C; if half a tile is smaller than both, it has that size. Kind: CUDA source,
 `tile_shape.cuh`."""
 COLUMN_BYTES, RUN_BYTES = 2 * 64 * 4, 2 * 4 * 4
-"""Bytes of column indices per pipeline slot (`RUN_BYTES`: of the first columns of runs, in fp8). A slot holds
-those of its stage and of the next stage that uses the slot. Kind: CUDA source, `tile_shape.cuh`,
-`tile_tokens_shape.cuh`."""
+"""Bytes of column indices per slot of the circular buffer of stages (`RUN_BYTES`: indices of the first
+columns of runs, in fp8). A slot holds the indices of its current stage and of the next stage that uses it.
+Kind: CUDA source, `tile_shape.cuh`, `tile_tokens_shape.cuh`."""
 SPARSE_STAGING_BYTES = 16 * 1024
 """Bytes of the staging buffer of C in the 2:4 kernel: 16 rows of 64 tokens for each of eight warps. Kind:
 CUDA source, `sparse_shape.cuh`."""
@@ -212,7 +212,8 @@ _MMA = (
     TileForm(32, 128, 16, 32),
     TileForm(16, 256, 16, 32),
 )
-"""Compiled tiles of C of the mma.sync kernels. Kind: choice, what the compile tests build without spills."""
+"""Compiled tiles of C of the mma.sync kernels. Kind: choice, the compile tests build these sizes without
+spills."""
 TILE_FORMS = {
     "wgmma": tuple(
         TileForm(*sides)
@@ -231,10 +232,11 @@ TILE_FORMS = {
         TileForm(32, 128, 16, 32),
     ),
 }
-"""Tensor instruction -> compiled tiles of C. Kind: choice, what the compile tests build without spills."""
+"""Tensor instruction -> compiled tiles of C. Kind: choice, the compile tests build these sizes without
+spills."""
 TOKEN_FORM = (256, 128)
-"""Rows and tokens of the tile of C for which tokens are the first operand of wgmma. Only this form runs in
-clusters and in fp8. Kind: CUDA source, `tile_tokens_shape.cuh`."""
+"""Rows and tokens of the tile of C for which tokens are the first operand of wgmma. Only the kernel with this
+tile runs in clusters and in fp8. Kind: CUDA source, `tile_tokens_shape.cuh`."""
 RUN = 32
 """Number of neighbouring columns that tiles keep or remove together in fp8. Kind: definition, K of wgmma
 m64nNk32."""

@@ -35,7 +35,7 @@ STEP_ROW_BYTES = 64
 """Bytes of a row of weights in a k-step. Kind: CUDA source, `mma_shape.cuh`."""
 STEPS = ((STEP_ROW_BYTES, 4), (STEP_ROW_BYTES, 3))
 """Pairs: bytes of a row of weights in a k-step (before 2:4 compression), and number of stages. Kind: choice,
-what the compile tests build."""
+the compile tests build both."""
 SPARSE_STEPS = ((2 * STEP_ROW_BYTES, 3), *STEPS)
 """`STEPS` for 2:4 weights. The first pair has twice the columns, so that a k-step has as many FMA as with
 dense weights. With four stages of this size, some configs have too few registers for their addresses. Kind:
@@ -68,17 +68,17 @@ def tile_map_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[
 
 
 def block_sparse_configs(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[TileConfig, ...]:
-    """Return the configs of `tile_map_configs`, and configs with blocks of twice the height whose blocks have
-    fewer tokens than all of these.
+    """Return the configs of `tile_map_configs`, then those configs with blocks of twice the height that have
+    fewer tokens per block than all of the former.
 
     On sm_90 the lowest blocks have 64 rows and at least 128 tokens. With fewer tokens, copies of B need
-    bounds checks: 64 tokens would be up to 13 % slower than 128. Blocks of 128 x 64 need none. Other kernels
-    do not use them for such tiles, since the packed weights, padded to the rows of a block, would need twice
-    the memory.
+    bounds checks: 64 tokens would be up to 13 % slower than 128. Blocks of 128 x 64 need no bounds checks.
+    Other kernels do not use such blocks for tiles of 64 rows, since the packed weights, padded to the rows of
+    a block, would need twice the memory.
 
     Raises
     ------
-    BadInput : as `tile_map_configs`
+    BadInput : in the same cases as `tile_map_configs`
     """
     found = tile_map_configs(tiles, n, dtype, gpu)
     if not found:
@@ -108,8 +108,8 @@ def tile_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...
 
 
 def sparse_configs(gpu: GpuSpec, dtype: str, height: int) -> tuple[TileConfig, ...]:
-    """Return the configs for 2:4 weights on sparse tensor cores. Raise BadInput if the GPU has none for the
-    dtype.
+    """Return the configs for 2:4 weights on sparse tensor cores. Raise BadInput if the GPU has no sparse
+    tensor cores for the dtype.
     """
     native = gpu.has_wgmma and dtype != "tf32"
     return _fitting(gpu, dtype, "sparse-wgmma" if native else "sparse-mma", height)

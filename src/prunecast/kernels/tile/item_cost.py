@@ -47,7 +47,7 @@ class _ConfigCosts(NamedTuple):
     """Bytes of weights that a block copies per 16 columns."""
     element_bytes: int
     output_bytes: int
-    """`element_bytes` are the bytes of an element of B, `output_bytes` those of an element of C."""
+    """Bytes of an element of C; `element_bytes` are the bytes of an element of B."""
     port_bytes: int
     """Bytes per 16 columns that are charged to the shared-memory port in addition to the copied bytes:
     operands of tensor instructions and the overhead of copies."""
@@ -66,7 +66,7 @@ class _ConfigCosts(NamedTuple):
     """Additional issue cycles of a producer warp per 16 columns if the token range of the tile extends beyond
     N."""
     chain: float = 0.0
-    """Cycles of a k-step if the same warps copy and multiply, else 0."""
+    """Cycles of a k-step if the same warps copy and multiply; 0 if separate producer warps copy."""
     wait: float = 0.0
     """Cycles until the list entry and the column indices of an item arrive; these loads queue after
     gathers."""
@@ -125,7 +125,7 @@ def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemC
 
     Parameters
     ----------
-    tiles : tiles of any height; taller ones than the config's block are cut
+    tiles : tiles of any height; tiles taller than the config's block are cut
     n : number of tokens
     """
     return _item_cost(config, kept_per_piece(tiles, config.shape.block_m), tiles.row_index.size, n, gpu)
@@ -191,7 +191,7 @@ def item_times(
 
     Parameters
     ----------
-    tiles : tiles of any height; taller ones than a config's block are cut
+    tiles : tiles of any height; tiles taller than a config's block are cut
     n, dtype : number of tokens, and the format of the configs
     persistent : True if each block processes a list of items; otherwise each item has its own block
     splits : True if the planner splits tiles along K

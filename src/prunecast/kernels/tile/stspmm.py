@@ -38,11 +38,11 @@ from prunecast.plan.tile_rows import cut_rows
 STREAM_K = {"stream-k": 1, "stream-k/2": 2, "stream-k/4": 4}
 """Assignment -> divisor of the number of resident blocks. The quotient is the number of blocks that get equal
 shares of all k-steps. Fewer blocks are tried because a block with one or two k-steps costs more than it
-saves. Kind: choice, what is tried."""
+saves. Kind: choice, candidates."""
 ASSIGNMENTS = ("longest-first", *STREAM_K)
 OTHER_SLICES = (16, 32)
-"""Maximum k-steps per slice that `other_splits` tries if the planner's costs are guesses. Kind: choice, what
-is tried."""
+"""Maximum k-steps per slice that `other_splits` tries if the planner's costs are guesses. Kind: choice,
+candidates."""
 
 
 def plan_stspmm(
@@ -65,10 +65,11 @@ def plan_stspmm(
     Parameters
     ----------
     config : one of `tile_map_configs`
-    assignment : `longest-first`, or equal shares of all k-steps, cut at any k-step, for all blocks that the
-        GPU can hold (`stream-k`), half of them (`stream-k/2`) or a quarter (`stream-k/4`)
-    split : `auto` splits items that unbalance the load, a number is the maximum of k-steps per slice, None
-        splits nothing. Ignored by stream-k, which always splits
+    assignment : `longest-first` assigns items by descending cost, each to the least loaded block. `stream-k`
+        gives equal shares of all k-steps, cut at any k-step, to all blocks that the GPU can hold,
+        `stream-k/2` and `stream-k/4` to half and a quarter of these blocks
+    split : `auto` splits items that unbalance the load; a number is the maximum number of k-steps per slice;
+        None splits nothing. Ignored by stream-k, which always splits
     loads : number of tokens of each expert, if `tiles` is the map of several experts' matrices stacked along
         M; `n` is then ignored
 

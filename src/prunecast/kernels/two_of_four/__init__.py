@@ -1,3 +1,3 @@
-"""`2:4`: the kernel on sparse tensor cores, for all columns or for those that tiles keep (TVW)."""
+"""`2:4`: the kernel on sparse tensor cores, for all columns of A or for the columns that tiles keep (TVW)."""
 
 __all__: list[str] = []

@@ -1,5 +1,5 @@
-"""`2:4`: planner and record of the kernel on sparse tensor cores, for all columns of A or for those that a
-tile map keeps (TVW).
+"""`2:4`: planner and record of the kernel on sparse tensor cores, for all columns of A or for the columns
+that a tile map keeps (TVW).
 """
 
 from collections.abc import Sequence

@@ -110,7 +110,9 @@ class ItemLists(NamedTuple):
 
     @classmethod
     def of(cls, plan: KernelPlan, places: int) -> "ItemLists":
-        """Return sizes that suffice for every distribution of `places` (token, expert) pairs over experts."""
+        """Return the sizes that suffice for every distribution of `places` (token, expert) pairs over
+        experts.
+        """
         ranges = most_ranges(places, plan.experts, plan.shape.block_n)
         tiles = int(np.diff(first_tiles(plan)).max())
         lists = plan.blocks if plan.schedule is Schedule.STATIC else 0
@@ -185,8 +187,8 @@ def gate_rows(
     ----------
     activation : one of `compile_inputs.ACTIVATIONS`
     dtype : `fp16` or `bf16`
-    c : address of C (2 * rows, most): `rows` rows of the gate, then `rows` rows of up
-    columns : address of an int32, the number of columns that are used
+    c : address of C (2 * rows, most): `rows` rows of the gate product, then `rows` rows of the up product
+    columns : device address of an int32, the number of columns that are used
     row_bytes : row stride of C in bytes
     most : maximum number of columns
     """

@@ -48,7 +48,8 @@ class CallWork(NamedTuple):
     """Counts of one call, or arrays of them with one entry for each call."""
 
     ctas: float
-    """Number of thread blocks of the attention kernel; with split keys, one per part of a tile's keys."""
+    """Number of thread blocks of the attention kernel. If the keys of a tile are split, each part has its own
+    block."""
     steps: float
     """Pipeline steps of all CTAs together."""
     longest: float

@@ -105,7 +105,7 @@ def collective(
     size : bytes of the result on each GPU
     gpus : number of GPUs: 2, 4 or 8
     forms : algorithms to choose from, names of `KERNELS`
-    costs : constants of the algorithms; None for those of the GPU's architecture
+    costs : constants of the algorithms; None for the constants of the GPU's architecture
 
     Raises
     ------

@@ -76,7 +76,7 @@ def aligned_bytes(k: int, n: int, dtype: str) -> int:
 def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> tuple[LibraryKernel, ...]:
     """Return cuBLAS's kernels for a dtype and a row alignment, without those whose CTA exceeds an SM.
 
-    If the GPU has no kernels for this alignment, those of its first kernel family are returned.
+    If the GPU has no kernels for this alignment, the kernels of its first kernel family are returned.
 
     Parameters
     ----------

@@ -137,9 +137,9 @@ def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, 
     All CTAs fill their pipeline stages at once, and DRAM does not serve its queue in the order of stages, so
     the first stage is complete when almost everything has arrived. Example: 768 x K with 512 tokens in tiles
     of 64 x 64 needs, in addition to the time of its products, 4,040 cycles for K = 256, and 4,660 for K from
-    1024 to 6144 (cuBLAS 13.1, H200, 2026-11-21). If the stages hold all of K, the bytes are at most what
-    DRAM delivers in `ring_step_cycles` for each k-step of a slice after the first, because the engines
-    account for the DRAM traffic themselves.
+    1024 to 6144 (cuBLAS 13.1, H200, 2026-11-21). If the stages hold all of K, the bytes are at most what DRAM
+    delivers in `ring_step_cycles` for each k-step of a slice after the first, because the simulator and the
+    models account for the DRAM traffic themselves.
     """
     asked = config.resources.stages * config.shape.block_k * slices
     queued = min(min(k, asked) * (m + n) * config.element_bytes, gpu.dram_queue_bytes)

@@ -156,7 +156,7 @@ CSR = Kernel(
 
 
 class _Pieces(NamedTuple):
-    """Work items, each a row or a part of a row, with the blocks that process them."""
+    """Work items, each a row of A or a part of a row, with the blocks that process them."""
 
     items: WorkList
     block: Index
@@ -179,7 +179,7 @@ def _programs(
 
 
 def _mean_slots(n: int, config: _CsrConfig, costs: Costs) -> float:
-    """Return the mean issue slots per element over token ranges, of which the last one may be narrower."""
+    """Return the mean issue slots per element over all token ranges. The last range may be narrower."""
     ranges = -(-n // config.tokens)
     last = n - (ranges - 1) * config.tokens
     whole, rest = (costs[f"slots_per_element_{width(tokens)}"] for tokens in (config.tokens, last))
@@ -208,7 +208,7 @@ def _wait_cycles(
 
 
 def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
-    """Divide rows at the boundaries of blocks, which have `size` elements each, and return the items.
+    """Divide rows at the boundaries of blocks of `size` elements each, and return the resulting items.
 
     A token range has `blocks` blocks. Boundaries are moved to whole k-steps.
     """

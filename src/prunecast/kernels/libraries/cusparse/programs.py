@@ -18,7 +18,7 @@ CSR_WARPS = 16
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: definition, CSR with 32-bit indices."""
 WIDTHS = (32, 64, 128)
-"""Tokens of a CTA. Kind: choice, those that `slots_per_element_*` were fitted for."""
+"""Tokens of a CTA. Kind: choice, the widths for which `slots_per_element_*` were fitted."""
 
 
 def csr_programs(

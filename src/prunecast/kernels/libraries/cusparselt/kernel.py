@@ -148,7 +148,9 @@ def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
 
 
 def _sparse(kernel: LibraryKernel, gpu: GpuSpec) -> LibraryKernel | None:
-    """Return the kernel with 2:4 weights, with k-steps twice as long if they fit; None if there is none."""
+    """Return the 2:4 kernel with the tile of a dense kernel, with k-steps twice as long if they fit. Return
+    None if no such kernel is possible.
+    """
     dense = kernel.config
     rows, tokens = dense.part_m, dense.part_n
     if dense.tensor_path == "wgmma" and dense.pair == 1:

@@ -78,7 +78,7 @@ def fused_experts(
     form : implementation, one of `FORMS`
     dtype : format of weights and activations
     state : `burst` or `sustained`, which selects the clock
-    costs : constants of the form; None for those of the GPU's architecture
+    costs : constants of the implementation; None for the constants of the GPU's architecture
 
     Raises
     ------
@@ -142,7 +142,7 @@ def grouped_work(
 def tile_of(form: str, layer: ExpertLayer) -> Tile:
     """Return the tile that an implementation uses for the layer's number of tokens.
 
-    Raises BadInput if `tables/experts_tiles.csv` lists none.
+    Raises BadInput if `tables/experts_tiles.csv` contains no such tile.
     """
     limits = {"any": layer.tokens, "experts": layer.experts}
     for row in table("experts_tiles"):

@@ -90,9 +90,9 @@ def scaled_product(
     Parameters
     ----------
     scales : scales of x, one of `SCALES`
-    form : kernel, one of `FORMS`; None for the one that engines use with these scales
+    form : kernel, one of `FORMS`; None for the kernel that engines use with these scales
     state : `burst` or `sustained`, which selects the clock
-    costs : constants of the form; None for those of the GPU's architecture
+    costs : constants of the kernel; None for the constants of the GPU's architecture
 
     Raises
     ------
@@ -131,7 +131,7 @@ def scaled_product(
 def tile_of(form: str, m: int, k: int, n: int, gpu: GpuSpec) -> Tile:
     """Return the tile that a kernel uses for C (m, n) = A (m, k) @ B (k, n).
 
-    Raises BadInput if `tables/scaled_tiles.csv` lists none.
+    Raises BadInput if `tables/scaled_tiles.csv` contains no such tile.
     """
     for row in rows_for("scaled_tiles", gpu.compute_capability):
         most_tokens, most_rows = (

@@ -42,7 +42,7 @@ NO_COLUMN = 0xFFFF
 
 @lru_cache
 def k16_slab(block_m: int) -> Slab:
-    """Return the memory layout of the weights of a k16, shape (block_m / 16, 32 lanes, 8).
+    """Return the memory layout of the weights of a k16 (16 kept columns), shape (block_m / 16, 32 lanes, 8).
 
     Of each 16 rows, lane 4 g + q holds columns 4 q and 4 q + 1 of row g, the same of row g + 8, then columns
     4 q + 2 and 4 q + 3 of both rows.
@@ -66,8 +66,8 @@ SMALL_ARGS = argument_record(
 
 
 class SmallOperator(Operator):
-    """Compiled plan of the small-n kernel on one device. B and C with any number of tokens are read and
-    written in place.
+    """Compiled plan of the small-n kernel on one device. B and C are read and written in place, without
+    copies to aligned rows, for any number of tokens.
     """
 
     name, writes_tokens, takes_one = "the small-n kernel", True, True
@@ -121,9 +121,9 @@ class SmallOperator(Operator):
     def records(cls, plan: KernelPlan) -> Packed:
         """Return the device arrays and launch argument of a plan, without weights, bias and B.
 
-        The blocks of the plan come first, then blocks for rows in no tile, which have no k16s. Array `ranges`
-        (blocks, 2): first k16, number of k16s. Array `places` (blocks, 2): index into `rows`, first token.
-        Raises BadInput in the same cases as `item_columns`.
+        The blocks of the plan come first, then blocks for rows in no tile, which have no k16s (groups of 16
+        kept columns). Array `ranges` (blocks, 2): first k16, number of k16s. Array `places` (blocks, 2):
+        index into `rows`, first token. Raises BadInput in the same cases as `item_columns`.
         """
         stages, args = cls.stages(plan), np.zeros(1, SMALL_ARGS)
         items = item_columns(plan, GROUP).with_other_rows(plan)
@@ -145,7 +145,7 @@ class SmallOperator(Operator):
 
     @classmethod
     def runs_on(cls, plan: KernelPlan) -> range:
-        """Return the range of compute capabilities, times ten, on which the plan runs: those with
+        """Return the range of compute capabilities, times ten, on which the plan runs: 8.0 and up, which have
         cp.async.
         """
         return range(80, 1000)

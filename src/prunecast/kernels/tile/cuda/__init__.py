@@ -5,8 +5,8 @@ uses a device.
 
 Read first: `prunecast/plan/kernel_plan.py`, then `tile_sm90.cu` and, in this order, `tile_args.cuh`,
 `tile_shape.cuh`, `tile_ring.cuh`, `tile_gather.cuh`, `tile_producer.cuh`, `tile_consumer.cuh`,
-`tile_epilogue.cuh` and `tile_sums.cuh`. The headers `tile_tokens_*` replace the ones without `tokens` for
-blocks of 256 x 128, the only ones that run in clusters.
+`tile_epilogue.cuh` and `tile_sums.cuh`. For blocks of 256 x 128, the only blocks that run in clusters, the
+headers `tile_tokens_*` replace the headers without `tokens`.
 """
 
 __all__: list[str] = []

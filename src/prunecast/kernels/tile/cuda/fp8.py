@@ -1,5 +1,5 @@
-"""`Fp8TileOperator`: the token form of the tile kernel (tokens are the first operand of wgmma) with operands
-in fp8 (e4m3).
+"""`Fp8TileOperator`: the variant of the tile kernel in which tokens are the first operand of wgmma, with
+operands in fp8 (e4m3).
 
 B is (tokens, K), C is (tokens, M) in fp16 or bf16. The kernel multiplies C by a scale per row of A and a
 scale per token of B. Tiles keep columns in runs of `RUN`; each run of B is loaded as one TMA box.

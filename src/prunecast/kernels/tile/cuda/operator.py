@@ -1,8 +1,8 @@
-"""`TileOperator`: the tile kernel on wgmma, in its compiled forms.
+"""`TileOperator`: the tile kernel on wgmma, in all compiled variants.
 
-The token form has 256 rows of weights by 128 tokens per block, with tokens as the 64-row operand of wgmma
-(`tile_tokens_sm90.cu`). It runs with single blocks, or with clusters of two blocks that share their weights
-by multicast.
+One variant, the token form, has 256 rows of weights by 128 tokens per block, with tokens as the 64-row
+operand of wgmma (`tile_tokens_sm90.cu`). It runs with single blocks, or with clusters of two blocks that
+share their weights by multicast.
 
 C is stored with TMA through tensor maps, which the driver encodes.
 """
@@ -67,7 +67,8 @@ def encode_boxes(
     row_bytes : row stride, a multiple of 16
     rows, tokens : size of the matrix; tokens are contiguous
     box : its rows have 32, 64 or 128 bytes; the swizzle has the same width
-    dtype : dtype of values that are added to the matrix, or `fp8`; None if 16-bit values are stored
+    dtype : dtype of the values if TMA adds them to the matrix (reduce-add); `fp8` for an fp8 matrix; None if
+        16-bit values are stored
 
     Raises
     ------
@@ -113,7 +114,7 @@ def tensor_maps(
 SOURCES = Path(__file__).parent
 TOKEN_SOURCE = "tile_tokens_sm90.cu"
 CLUSTERS = (1, 2)
-"""Supported numbers of blocks per cluster. Kind: choice, what the compile tests build."""
+"""Supported numbers of blocks per cluster. Kind: choice, the compile tests build both."""
 
 
 def _check_form(plan: KernelPlan) -> None:
@@ -151,7 +152,7 @@ def _is_token_form(plan: KernelPlan) -> bool:
 
 
 def _check_cluster(plan: KernelPlan) -> None:
-    """Raise `BadInput` for clusters that no form of the kernel supports."""
+    """Raise `BadInput` for clusters that no variant of the kernel supports."""
     if plan.cluster != 1 and plan.shape[:2] != TOKEN_FORM:
         raise BadInput(
             f"{plan.kernel}: blocks of {tuple(plan.shape)} run alone, the plan has {plan.cluster} together"
@@ -161,7 +162,9 @@ def _check_cluster(plan: KernelPlan) -> None:
 
 
 def tile_inputs(plan: KernelPlan, form: Mapping[str, int], options: CompileOptions) -> CompileInputs:
-    """Return the inputs of the compiler for a plan, with the further preprocessor names `form`."""
+    """Return the inputs of the compiler for a plan. `form` contains the additional preprocessor macros of the
+    kernel variant.
+    """
     is_token_form = _is_token_form(plan)
     own = {
         "BLOCK_M": plan.shape.block_m,

@@ -70,8 +70,8 @@ CHUNK = 8
 """Number of 2-byte elements in a 16-byte chunk, the unit of the swizzle. Kind: definition, PTX ISA, 128-byte
 swizzle."""
 GATHER_ROWS = 16
-"""Rows of B that the producer's threads fetch at once; a stage needs four such rounds. Kind: CUDA source,
-`tile_gather.cuh`."""
+"""Rows of B that the producer's threads copy at once; the 64 rows of a stage need four such copies. Kind:
+CUDA source, `tile_gather.cuh`."""
 
 
 @lru_cache

@@ -32,7 +32,8 @@ def fix_up(sums: int, *, reads_flag: bool = False) -> Code:
     Parameters
     ----------
     sums : number of sums of a warp
-    reads_flag : the owner always reads the flag that counts the arrived slices, even if all have arrived
+    reads_flag : True if the owner always reads the flag that counts the arrived slices, even if all slices
+        have arrived
     """
     flag = (
         Instruction(Op.LOAD_INDEX, FLAG_BYTES, when=When.OWNER),
@@ -91,7 +92,7 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
 
     Parameters
     ----------
-    scattered : most rows of the tiles are not contiguous in C, so that TMA cannot store them
+    scattered : True if most rows of the tiles are not contiguous in C, so that TMA cannot store them
     """
     sums = sums_of_warp(config)
     # Per sum in fp8: two multiplications by scales, half a shuffle (four sums in two rows need two scales)
@@ -107,7 +108,8 @@ def end_of_item(config: TileConfig, scattered: bool) -> Code:
 
 
 def _leave(config: TileConfig, size: int, scattered: bool) -> Code:
-    """Return the instructions with which a warp stores C through its staging buffer, in rounds.
+    """Return the instructions with which a warp stores C through its staging buffer, which it fills and
+    empties several times.
 
     The kernel refills the buffer in the first steps of the next item, after the previous contents have been
     stored. With 128 x 256 tiles, the third step therefore needs 1,650 cycles instead of 1,050, and the step
@@ -138,9 +140,10 @@ def sparse_end_of_item(config: TileConfig) -> Code:
     their rows first.
 
     Tall tiles (`SPARSE_TALL` rows) store 32 KB twice while the pipeline refills. These stores reach 20 bytes
-    a cycle instead of 27 without gathers, on one SM and on all, and items are 10 % shorter without gathers
-    (decision 0004). Therefore the stores are modelled as alternating with gathers (`Instruction.queued`). For
-    the other forms, the delay is modelled by the load of the next item, which queues after the gathers.
+    per cycle with gathers and 27 without, on one SM and on all SMs, and items need 10 % less time without
+    gathers (decision 0004). Therefore the stores are modelled as alternating with gathers
+    (`Instruction.queued`). For lower tiles, the delay is modelled by the load of the next item, which queues
+    after the gathers.
     """
     groups = 2 if config.shape.block_m == SPARSE_TALL else 1
     sums = sums_of_warp(config) // groups

@@ -43,9 +43,10 @@ def gather_programs(
     ----------
     multicast : number of blocks of a cluster; each reads an equal share of the weights and multicasts it to
         all
-    item_in_memory : a block loads its item from global memory first; otherwise the first items of the blocks,
-        a persistent grid, are in the launch arguments
-    scattered : most rows of the tiles are not contiguous in C, so that the warps store them without TMA
+    item_in_memory : True if a block first loads its item from global memory; otherwise the first items of the
+        blocks, a persistent grid, are in the launch arguments
+    scattered : True if most rows of the tiles are not contiguous in C, so that the warps store them without
+        TMA
     """
     # Consumer warps load the entry of the next item and wait for it, because the fence between a full stage
     # and its multiplication waits for loads. 580 to 650 cycles pass between the last write of C to the
@@ -125,8 +126,8 @@ def first_fill_cycles(config: TileConfig, costs: Costs) -> float:
     """Return the cycles of a producer warp per 16 columns while it fills the pipeline stages for the first
     time, copies included.
 
-    The token range must be whole (`edge_cycles` are added otherwise). Once the stages have been filled, each
-    16 columns need `refill_wait_per_k16` more.
+    These cycles are for a block with all of its tokens; `edge_cycles` are added if its token range extends
+    beyond N. Once the stages have been filled, each 16 columns need `refill_wait_per_k16` more.
     """
     return _copy_issues(config) + total(_pace(config), costs)
 
@@ -170,9 +171,9 @@ def _edge(config: TileConfig) -> Code:
 def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
     """Return the extra cycles per 16 columns of a producer warp whose token range extends beyond N.
 
-    They are relative to the cycles with a whole token range. The loop over blocks of 64 tokens checks for
-    each copy if its tokens exist. The copies of an iteration hold the registers of their addresses until the
-    shared-memory pipe accepts them, so the next iteration waits for other traffic through the port.
+    They are relative to the cycles of a warp whose token range does not. The loop over blocks of 64 tokens
+    checks for each copy if its tokens exist. The copies of an iteration hold the registers of their addresses
+    until the shared-memory pipe accepts them, so the next iteration waits for other traffic through the port.
     """
     operands = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     of_operands = "sparse_edge_operand_share" if config.is_sparse else "edge_port_share"
@@ -259,14 +260,14 @@ def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
 def wgmma_consumer(
     config: TileConfig, *, begin: Code, end: Code, loop_issue: int = 6, operands: tuple[Charge, ...] = ()
 ) -> WarpProgram:
-    """Return the program of the consumer warps. They keep the multiplication of one k-step in flight and
-    release the stage of the step before it.
+    """Return the program of the consumer warps. The warps keep the multiplication of one k-step in flight and
+    release the pipeline stage of the preceding k-step.
 
     Parameters
     ----------
     begin, end : beginning of an item, and its end after the last multiplication
     loop_issue : instructions per k-step: proxy and wgmma fences, commit, loop
-    operands : bytes of operands, if they are not those of the config
+    operands : charges for the operand bytes, if they differ from `TileConfig.operand_bytes_per_warp_per_k16`
     """
     multiply = Instruction(
         Op.MMA,

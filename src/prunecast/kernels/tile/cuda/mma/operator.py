@@ -24,7 +24,7 @@ specifications."""
 
 
 def has_async_copies(plan: KernelPlan) -> bool:
-    """Return True if the plan is for the form of the kernel with cp.async, which needs compute capability
+    """Return True if the plan is for the variant of the kernel with cp.async, which needs compute capability
     8.0.
     """
     return bool(compiled_config(plan).tensor_path == "mma")

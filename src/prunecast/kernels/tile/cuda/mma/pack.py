@@ -15,7 +15,7 @@ import numpy.typing as npt
 from prunecast.kernels.device.packing import Slab
 
 _DEPTH = 16
-"""Weights of a row in one instruction. Kind: definition, PTX ISA, mma m16n8k16."""
+"""Columns of A that one instruction multiplies. Kind: definition, PTX ISA, mma m16n8k16."""
 _LINE_ELEMENTS = 64
 """Two-byte elements of a line of 128 bytes. The weights of a stage are padded to a multiple of it. Kind: CUDA
 source, `mma_shape.cuh`."""
