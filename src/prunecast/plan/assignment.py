@@ -114,9 +114,9 @@ class ItemCost(NamedTuple):
     slots: int = 1
     """Maximum number of resident blocks per SM; `step` assumes that all of them are resident."""
     fetch: float = 0.0
-    """Cycles that the producer warps need for one k-step, full or partial."""
+    """Cycles that the producer warps need to copy one k-step, full or partial."""
     fetch_overhead: float = 0.0
-    """Cycles that the producer warps need per item in addition to its k-steps."""
+    """Cycles that the producer warps need per item in addition to the copies of its k-steps."""
     fewest_columns: int = 0
     """Least number of columns that an item multiplies, even if it keeps fewer."""
     start: float = 0.0

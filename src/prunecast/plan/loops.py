@@ -42,7 +42,7 @@ def _comes_first(load, block, other):  # type: ignore[no-untyped-def]
 
 
 class Items(NamedTuple):
-    """Columns of a work list that define the tile, tokens and kept columns of an item; each (items,) int32."""
+    """Columns of a work list that define an item's tile, tokens and kept columns; each (items,) int32."""
 
     tile: npt.NDArray[np.int32]
     token_start: npt.NDArray[np.int32]

@@ -30,7 +30,7 @@ FEW_TOKENS = 64
 """Maximum number of tokens of a call that runs the kernel for few tokens. Kind: definition,
 `kernels/small_n`."""
 VECTOR_TOKENS = 8
-"""Tokens in `ROW_BYTES` of a two-byte format."""
+"""Number of tokens of a row of two-byte elements in `ROW_BYTES`."""
 
 
 def planned_tokens(tokens: int) -> int:

@@ -50,8 +50,9 @@ class Op(IntEnum):
     LOAD_INDEX = 7
     """Load of the indices of the step's kept columns into registers. `amount` is bytes per warp."""
     WAIT_LOAD = 8
-    """Wait until all loads of this warp have arrived. With an `amount` of 1, wait only for those of the
-    current step and of steps a multiple of 8 away."""
+    """Wait until all loads of this warp have arrived. With an `amount` of 1, wait only for the loads of the
+    current step, and of steps a multiple of 8 away, because the simulator stores one arrival time for each
+    step modulo 8."""
     WAIT_EMPTY = 9
     """Wait until all readers of the pipeline slot of this k-step have released it after its preceding use."""
     WAIT_FULL = 10
@@ -151,7 +152,7 @@ class Instruction(NamedTuple):
     """Acts on the step this many steps later (a prefetch); skipped if the item has no such step."""
     when: When = When.ALWAYS
     leader: bool = False
-    """Issued only by the first warp of the role."""
+    """True if only the first warp of the role issues the instruction."""
     operand_bytes: int = 0
     """Bytes of shared memory that tensor instructions read; for copies, bytes charged to the shared-memory
     port in addition to the bytes copied."""

@@ -108,7 +108,9 @@ def check_two_of_four(elements: ElementMap, tiles: TileMap | None = None) -> Non
 
 
 def _check_columns(elements: ElementMap) -> None:
-    """Raise BadInput if a row keeps more than two of the four columns that share half a byte of its bits."""
+    """Raise BadInput if a row keeps more than two of four neighbouring columns, whose bits are half a byte of
+    `ElementMap.kept_bits`.
+    """
     for first in range(0, elements.m, ROWS_AT_ONCE):
         bits = elements.kept_bits[first : first + ROWS_AT_ONCE]
         of_four = np.stack((np.bitwise_count(bits & 0x0F), np.bitwise_count(bits >> 4)), axis=-1)

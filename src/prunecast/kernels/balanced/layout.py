@@ -74,7 +74,7 @@ class BalancedLayout(NamedTuple):
     """Sizes in the layout of one matrix for more than one token."""
 
     window: int
-    """Number of columns of A per window."""
+    """Number of columns of A per window, the columns that a warp multiplies in a step."""
     rest: int
     """Number of elements per row and window outside the dense columns, padding included."""
     dense: IntArray
@@ -148,8 +148,8 @@ class VectorLayout(NamedTuple):
 
 
 def balanced_layout(elements: ElementMap, window: int, rest: int) -> BalancedLayout:
-    """Return the layout of `elements`. In every window, columns become dense until no row has more than
-    `rest` other elements.
+    """Return the layout of `elements`. In every window of a group of 16 rows, columns become dense
+    (multiplied for all rows, zeros included) until no row has more than `rest` elements in the other columns.
     """
     from prunecast.kernels.balanced.loops import count_dense  # numba is slow to import
 

@@ -10,8 +10,8 @@ GROUP_ROWS = 16
 
 @njit()
 def count_dense(row_start, column_index, m, window, window_count, rest, dense):
-    """Fill `dense` (groups, windows) with the number of columns that are multiplied for all rows of a
-    group.
+    """Fill `dense` (groups of 16 rows, windows of columns) with the number of columns that are multiplied for
+    all rows of a group.
     """
     masks = np.zeros(window_count * window, np.uint16)
     chosen = np.zeros(window, np.bool_)

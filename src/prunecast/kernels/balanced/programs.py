@@ -28,7 +28,7 @@ SAME_ROWS_COUNT = 512
 
 
 def _balanced_costs(gpu: GpuSpec) -> Costs:
-    """Return the costs of the kernel on the GPU's architecture."""
+    """Return the costs of the balanced kernel on the GPU's architecture."""
     return load_costs("prunecast.kernels.balanced", gpu.compute_capability)
 
 

@@ -118,5 +118,5 @@ def compile_plan(
     check_weights(plan, weights, bias)
     kind.compile_inputs(
         plan, bias=bias is not None, **options
-    )  # refuses other plans before weights are packed
+    )  # raises BadInput for other plans before weights are packed
     return CompiledPlan(kind, plan, kind.pack(plan, weights), bias, **options)

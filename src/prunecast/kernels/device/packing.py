@@ -66,7 +66,7 @@ class PackingMap(NamedTuple):
     columns: Any
     """(stages, 1, step): column of A; K for padding."""
     order: Any
-    """`Slab.order`."""
+    """Order of the elements of a stage, see `Slab.order`."""
     shape: tuple[int, ...]
     codes: Any
     two_of_four: Any

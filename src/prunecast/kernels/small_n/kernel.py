@@ -195,8 +195,8 @@ def _compiled_registers(config: SmallConfig, n: int) -> int:
 
 
 def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
-    """Return the resources of a block with the registers as compiled on sm_90; on other architectures with
-    the maximum.
+    """Return the resources of a block with the registers as compiled for sm_90, or with the maximum number of
+    registers on other architectures.
     """
     most = config.resources(n)
     if gpu.compute_capability != HOPPER:

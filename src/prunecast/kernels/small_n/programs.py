@@ -49,8 +49,8 @@ WEIGHTS_ISSUE = 25
 """Instructions that request weights and column indices of a k16 before the preceding launch has ended. Kind:
 as-compiled, sm_90a: 57 to 85 follow after it at 16 tokens and more, 152 to 175 at one token."""
 END_ISSUE, SUM_ISSUE = 45, 3
-"""Instructions of a thread in the epilogue: per position in a fragment, and per token and warp whose two sums
-it adds. Kind: as-compiled, sm_90a."""
+"""Instructions of a thread in the epilogue: END_ISSUE for each position in a fragment, and SUM_ISSUE in
+addition for each token and each warp of which the thread adds two sums. Kind: as-compiled, sm_90a."""
 SET_UP = Instruction(Op.ISSUE, issue=60)
 """Instructions of a warp before its first loads. Kind: as-compiled, sm_90a."""
 FROM_DRAM = Instruction(Op.ISSUE, charges=(Charge("dram_latency_cycles"),))

@@ -98,8 +98,8 @@ def _sparse_tensor_times(
     *,
     tiles: TileMap | None = None,
 ) -> list[ItemTimes]:
-    """Return the estimated times of the items of each config. Without splits, only the wgmma kernel is
-    persistent.
+    """Return the estimated times of the items of each config. Without splits along K, only the wgmma kernel
+    uses a persistent grid.
     """
     own = all(config.tensor_path == "wgmma" for config in configs)
     return item_times(configs, _tiles_of(elements, tiles), n, dtype, gpu, persistent=own, splits=True)
@@ -132,6 +132,8 @@ def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
 
 
 def _lists(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, split: str | None = None) -> Assigned:
-    """Assign items, longest first, to the blocks of a persistent grid; `split` is that of STSpMM."""
+    """Assign items, longest first, to the blocks of a persistent grid; `split` is the argument of
+    `plan_stspmm`.
+    """
     items, cost = items_of(tiles, config, n, gpu), item_cost(config, tiles, n, gpu)
     return assign_lists(items, config, cost, gpu, split=split)

@@ -32,11 +32,11 @@ TRANSPOSE_ARGS = np.dtype(
 
 
 GATHER_ARGS = np.dtype([*TRANSPOSE_ARGS.descr, ("source", "u8"), ("columns", "u8")])
-"""Layout of `TransposeArgs` of a gather."""
+"""Layout of `TransposeArgs` for a transpose that gathers tokens."""
 NORM_ARGS = np.dtype(
     [*TRANSPOSE_ARGS.descr, ("shift", "u8"), ("scale", "u8"), ("weight", "u8"), ("bias", "u8")]
 )
-"""Layout of `TransposeArgs` of a normalisation."""
+"""Layout of `TransposeArgs` for a transpose with normalisation."""
 
 
 class Norm(NamedTuple):

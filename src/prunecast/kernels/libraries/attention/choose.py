@@ -7,7 +7,7 @@ from prunecast.kernels.libraries.attention.work import tiles_of
 from prunecast.kernels.libraries.library_tables import rows_for
 
 MATH = "math"
-"""Torch's unfused path, which supports every shape."""
+"""Name of torch's unfused path, which supports every shape."""
 
 
 def kernel_for(shape: Attention, gpu: GpuSpec, runtime: str) -> str:

@@ -48,18 +48,18 @@ class Parts(NamedTuple):
     """Seconds of each part of a call, or arrays with one entry per call. The parts add up to the time."""
 
     launch: Value
-    """Launches of all kernels of a call: cache write, schedule, attention."""
+    """Seconds of the launches of all kernels of a call: cache write, schedule, attention."""
     replay: Value
-    """Replay of a graph with only this call, as in published tables; 0 inside of a model."""
+    """Seconds to replay a CUDA graph with only this call, as in published tables; 0 inside of a model."""
     sms: Value
     """Part of `core` (the overlapping work of SMs and memory, see the module's formula) that is attributed to
     the SMs."""
     memory: Value
     """Part of `core` that is attributed to reads of queries, keys and values and to writes of outputs."""
     cache_write: Value
-    """Writes of new keys and values into the cache."""
+    """Seconds to write new keys and values into the cache."""
     partial_sums: Value
-    """The kernel that adds the sums of split keys."""
+    """Seconds of the kernel that adds the partial sums if keys are split among CTAs."""
 
     @property
     def seconds(self) -> Value:

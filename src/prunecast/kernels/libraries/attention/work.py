@@ -63,7 +63,7 @@ class CallWork(NamedTuple):
     width: float
     """Head width to which the kernel pads."""
     splits: float
-    """CTAs that share the keys of a tile; 1 if they are not split."""
+    """Number of CTAs that share the keys of a tile; 1 if keys are not split."""
     query_bytes: float
     """Bytes of queries and outputs."""
     key_bytes: float

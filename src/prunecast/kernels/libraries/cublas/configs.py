@@ -90,7 +90,7 @@ def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> 
     known = [family for family in families if dtype in _dtypes(family)] or families
     own = [f for f in known if int(f["align_bytes"]) == row_bytes] or known[:1]
     own = [family for family in own if family["version"] == own[0]["version"]]
-    fma_per_clk(gpu, dtype, _tensor(own[0]))  # refuses what the GPU cannot run
+    fma_per_clk(gpu, dtype, _tensor(own[0]))  # raises BadInput if the GPU cannot run it
     found = (kernel for family in own for kernel in _kernels(family, gpu, dtype))
     return tuple(k for k in found if occupancy(k.config.resources, gpu).blocks_per_sm > 0)
 

@@ -150,7 +150,8 @@ def _named_tile(m: int, k: int, n: int, gpu: GpuSpec) -> tuple[int, int] | None:
 def _as_launched(config: Ranked, m: int, n: int, gpu: GpuSpec) -> LibraryKernel:
     """Return the kernel as it runs in this product.
 
-    Warpgroups of small tiles alternate between tiles. If an SM has only one tile, one warpgroup is active.
+    With small tiles, the two warpgroups of a CTA compute different tiles in alternation. If an SM has only
+    one tile, only one warpgroup is active.
     """
     kernel = config.kernel
     tile = kernel.config

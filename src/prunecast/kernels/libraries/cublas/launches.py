@@ -73,9 +73,9 @@ class _SharedReads(NamedTuple):
     """Number of CTAs that share one read, per config: 1, 2 or 4."""
 
     weights: FloatArray
-    """Blocks of a cluster that share rows of A: neighbours along the tokens."""
+    """Number of CTAs of a cluster that share one read of rows of A: neighbours along the tokens."""
     tokens: FloatArray
-    """Blocks of a cluster that share columns of B: neighbours along the rows."""
+    """Number of CTAs of a cluster that share one read of columns of B: neighbours along the rows."""
 
 
 def multicast(

@@ -154,7 +154,7 @@ class _StepCycles(NamedTuple):
     alone: float
     """Cycles from one k-step to the next of a CTA that is the only one on its SM."""
     busy: float
-    """Cycles for which the busiest of tensor pipes and shared memory serves one CTA's k-step."""
+    """Cycles for which one CTA's k-step occupies the tensor pipes or shared memory, whichever is longer."""
     epilogue: float
     """Cycles outside the k-steps, in which sums are converted and transposed in shared memory."""
 

@@ -132,7 +132,7 @@ CUSPARSELT = Kernel(
 
 @lru_cache(maxsize=64)
 def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
-    tensor_fma_per_clk(gpu, dtype, "sparse-mma")  # refuses what the GPU cannot run
+    tensor_fma_per_clk(gpu, dtype, "sparse-mma")  # raises BadInput if the GPU cannot run it
     least_rows, least_tokens = (int(_family(gpu)[name]) for name in ("least_rows", "least_tokens"))
     # On sm_90 the 2:4 kernels for int8 have the tiles of fp8; those of dense int8 are older kernels
     tiles_of = "fp8" if dtype == "int8" and gpu.has_wgmma else dtype

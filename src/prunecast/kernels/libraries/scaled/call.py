@@ -101,7 +101,7 @@ def scaled_product(
     if min(m, k, n) < 1:
         raise BadInput(f"a product needs m, k, n of at least 1, got {m}, {k}, {n}")
     form = check_choice("form of fp8", form or FORM_OF[check_choice("scales", scales, SCALES)], FORMS)
-    tensor_fma_per_clk(gpu, "fp8", "wgmma")  # refuses GPUs without fp8 before anything is read
+    tensor_fma_per_clk(gpu, "fp8", "wgmma")  # raises BadInput for GPUs without fp8 tensor cores
     numbers = costs if costs is not None else scaled_costs(gpu.compute_capability)
     name, tile = FORMS[form], tile_of(form, m, k, n, gpu)
     passes = quantise_passes(k, n, scales, numbers)

@@ -134,7 +134,7 @@ def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
 
     Parameters
     ----------
-    gated : C is the gated unit of gate and up, whose rows interleave in A (GLU in `activation.cuh`)
+    gated : True if C is the gated unit of gate and up, whose rows interleave in A (GLU in `activation.cuh`)
     """
     if _is_token_form(plan):
         return Box(rows=32, tokens=64)

@@ -18,7 +18,7 @@ PRODUCER_WARPS = 4
 INDEX_BYTES = 4
 """Bytes of a column's index. Kind: CUDA source, `tile_args.cuh`."""
 ITEM_BYTES = 16
-"""Bytes of an item in a block's list. Kind: CUDA source, `tile_args.cuh`."""
+"""Bytes of the record of an item in a block's list. Kind: CUDA source, `tile_args.cuh`."""
 ROWS_BYTES = 16 * INDEX_BYTES + ITEM_BYTES
 """Bytes that a consumer warp loads per item: the list of its rows of C, and the item's split record. Kind:
 CUDA source, `tile_list.cuh`."""
