@@ -129,8 +129,8 @@ class SmallConfig(NamedTuple):
         return ColumnLoads(0 if self.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
 
     def row_slot_bytes(self, n: int) -> int:
-        """Return the bytes of shared memory for one row of B of each of the 32 lanes. A k16 (16 rows of B)
-        needs four times as many bytes.
+        """Return the bytes of shared memory for the four rows of B that the 32 lanes of a warp copy at once,
+        eight lanes per row. A k16 (16 rows of B) needs four times as many bytes.
         """
         piece = 4 if self.by_words(n) else min(row_unit(n), 2 * self.tokens)
         return 32 * piece * self.copies_per_row(n)

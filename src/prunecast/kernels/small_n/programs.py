@@ -177,7 +177,7 @@ def _copies(config: SmallConfig, n: int, element: int, *, ahead: int) -> Code:
 
 
 def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
-    """Return the instructions that compute the addresses of copies, most of them of rows of B."""
+    """Return the instructions that compute the addresses of copies. Most of these are copies of rows of B."""
     waits: tuple[Charge, ...] = (Charge("ask_wait"),)
     if config.by_words(n):
         waits = (Charge("ask_wait_by_words"), Charge("further_word_wait", config.copies_per_row(n) - 1))

@@ -119,8 +119,8 @@ def may_attend(form: AttentionForm, sizes: AttentionSizes, *rows: HeadRows) -> b
 
 
 def attention_launch(form: AttentionForm, sizes: AttentionSizes, scale: float, *rows: HeadRows) -> PassLaunch:
-    """Return the launch. The caller must write the addresses of the result (`out`) and of the mask (`mask`)
-    into its argument record.
+    """Return the launch that computes the attention. The caller must write the addresses of the result
+    (`out`) and of the mask (`mask`) into its argument record.
 
     Parameters
     ----------

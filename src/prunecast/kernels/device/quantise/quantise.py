@@ -25,7 +25,7 @@ def may_quantise(x: Place, features: int) -> bool:
 def quantise_launch(
     x: Place, y: int, scales: int, tokens: int, features: int, dtype: str, **norm: float
 ) -> PassLaunch:
-    """Return the launch, with one block per token.
+    """Return the launch that quantises X, with one block per token.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ def may_rotate(y: Place, width: int) -> bool:
 
 
 def rotate_launch(y: Place, tokens: int, dtype: str, **values: int) -> PassLaunch:
-    """Return the launch, with one block per token.
+    """Return the launch that applies rotary embeddings to Y in place, with one block per token.
 
     Parameters
     ----------
