@@ -192,7 +192,7 @@ class DenseBlockPattern(GuidedPattern):
         return MatrixShape(FEWEST_ROWS, 1)
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Prune each layer with `prune_dense_block`, or with `prune_guided_block` if guided.
+        """Return layer -> mask (M, K), from `prune_dense_block` or, if guided, from `prune_guided_block`.
 
         Raises BadInput if the pattern is guided but has no function that predicts times.
         """

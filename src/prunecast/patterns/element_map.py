@@ -95,7 +95,7 @@ class ElementMap:
         return digest.hexdigest()[:16]
 
     def _columns(self) -> Iterator[IntArray]:
-        """Yield the kept columns of some rows at a time."""
+        """Yield the kept columns of `ROWS_AT_ONCE` rows at a time."""
         for first in range(0, self.m, ROWS_AT_ONCE):
             bits = self.kept_bits[first : first + ROWS_AT_ONCE]
             flags = np.unpackbits(bits, axis=1, count=self.k, bitorder="little")

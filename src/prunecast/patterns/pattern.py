@@ -103,7 +103,7 @@ class Pattern(ABC):
 
     @classmethod
     def from_argument(cls, argument: str) -> Self:
-        """Return the pattern for the part of the pattern string after the colon; empty if there is no colon.
+        """Return the pattern for `argument`, the part of its string after the colon (empty without a colon).
 
         Raises BadInput if the sizes are invalid.
         """

@@ -91,7 +91,7 @@ class ShuffledBlockPattern(VectorWisePattern):
         return SEED
 
     def group(self, importances: Scores, sparsity: float) -> dict[str, RowTiles]:
-        """Return tiles of the groups of `group_rows`."""
+        """Return layer -> division of its rows into the groups of `group_rows`."""
         return {
             name: RowTiles.of_groups(group_rows(scores, sparsity, height=self.height))
             for name, scores in importances.items()

@@ -69,14 +69,17 @@ class TileTwoOfFourPattern(TileWisePattern):
         return stated or TileWisePattern.masks(self, importances, sparsity)
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Cut columns at a sparsity of 1 - 2 (1 - sparsity), since 2:4 then prunes half of the rest."""
+        """Return layer -> (tiles, K) flags of the columns kept at a sparsity of 1 - 2 (1 - sparsity).
+
+        The sparsity is reduced because 2:4 then prunes half of the remaining elements.
+        """
         of_tiles = max(1.0 - 2.0 * (1.0 - sparsity), 0.0)
         if self.even:
             return nearly_equal(importances, tiles, of_tiles, AdaptiveTilePattern(height=self.height))
         return TileWisePattern.cut(self, importances, tiles, of_tiles)
 
     def map(self, mask: MaskArray) -> NestedMap:
-        """Return tiles of `height` rows, with padding columns (`padded_columns`), and the elements inside."""
+        """Return tiles of `height` rows with padding columns (`padded_columns`), and their kept elements."""
         check_mask(mask, self.canonical)
         starts = piece_starts(mask.shape[0], self.height)
         columns = np.array([padded_columns(mask[first : first + self.height]) for first in starts])

@@ -95,7 +95,11 @@ class AprioriPattern(TileWisePattern):
             raise BadInput(f"pattern {self.family}: wanted at most 50 % at either end, got {self.percent}")
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Cut as `tile-wise`, except for the first and last `percent` of segments by unstructured pruning."""
+        """Return layer -> (tiles, K) flags of kept columns.
+
+        Columns are pruned as in `tile-wise`, except that unstructured pruning decides which `percent` of the
+        segments are pruned first and which last.
+        """
         scored = {name: own.root_mean_squares(importances[name]) for name, own in tiles.items()}
         shares = {
             name: tiles[name].sums(mask) / tiles[name].heights[:, None]

@@ -64,8 +64,8 @@ class RowTiles(NamedTuple):
         """Return the root mean square of each column of each tile, (tiles, K) float64.
 
         The released code of tile-wise pruning divides the L2 norm by the number of rows instead of its root.
-        Its scores therefore fall as 1 / sqrt(rows): it favours short last tiles, and prunes more rows of
-        layers with a large K. It also counts the pruned rows of `tile-wise-2d`.
+        Its scores therefore fall as 1 / sqrt(rows): that code favours short last tiles, and prunes more rows
+        of layers with a large K. It also counts the pruned rows of `tile-wise-2d`.
         """
         norms = self.sums(scores, power=2)
         np.sqrt(norms, out=norms)

@@ -66,7 +66,7 @@ class VectorNOfMPattern(RowTilePattern):
         return own
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Keep the best 4 of every `m` columns of each tile."""
+        """Return layer -> (tiles, K) flags of the best 4 of every `m` columns of each tile."""
         return {name: _keep_columns(own.sums(importances[name]), self.m) for name, own in tiles.items()}
 
     def map(self, mask: MaskArray) -> NestedMap:

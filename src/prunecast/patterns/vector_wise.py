@@ -54,7 +54,7 @@ class VectorWisePattern(RowTilePattern):
     meaning: ClassVar[str] = "HEIGHT consecutive rows share their kept columns, equally many in every group"
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
-        """Keep the highest columns of each tile with `highest_of_each`."""
+        """Return layer -> (tiles, K) flags of the columns that `highest_of_each` keeps."""
         return {name: highest_of_each(scores, tiles[name], sparsity) for name, scores in importances.items()}
 
     def map(self, mask: MaskArray) -> TileMap:

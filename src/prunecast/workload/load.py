@@ -172,7 +172,7 @@ def _check_drawn(name: str, workload: Workload) -> None:
 def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> Workload | None:
     """Return `load(runtime)`. If `runtime` is None, try `torch` first, then `engine`.
 
-    The workload of `engine` then has a note with the reason why `torch` is not possible.
+    If `torch` is not possible, the workload for `engine` has a note with the reason.
     """
     if runtime is not None:
         return load(runtime)

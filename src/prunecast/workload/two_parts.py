@@ -133,6 +133,6 @@ def blocks_in_two(
 
 
 def remainder_note(launches: tuple[KernelPlan, ...], kept: PrunedMap | TwoParts) -> str:
-    """Return a note with the share of the kept weights that the sparse kernel runs."""
+    """Return a note with the fraction of the kept weights that the sparse kernel runs."""
     rest = sum(plan.density for plan in launches if KERNELS[plan.kernel].runs_any_mask)
     return f"two-part: {rest / kept.density:.1%} of the kept weights in the sparse remainder"

@@ -19,8 +19,8 @@ def unknown_graph(name: str, stored: Mapping[str, StoredTensor], run: Pass) -> M
     """Return a graph in which each matrix multiplies all tokens of the pass, one matrix after the other.
 
     The output head multiplies only the last token of each sequence unless the pass needs all logits. Every
-    other module reads its weights once, before the matrices. Its work on activations is not known and not
-    counted.
+    other module reads its weights once, before the matrices. The work of these modules on activations is not
+    known and not counted.
     """
     graph = ModelGraph(name=name)
     for table, (m, k) in _tables(stored).items():
@@ -67,7 +67,7 @@ def _matrices(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int]]:
 
 
 def _tables(stored: Mapping[str, StoredTensor]) -> dict[str, tuple[int, int]]:
-    """Return the sizes of embedding tables."""
+    """Return name -> (rows, features) of embedding tables."""
     return {
         name: (tensor.shape[0], tensor.shape[1])
         for name, tensor in stored.items()

@@ -133,7 +133,7 @@ class ExpertLoader:
 def transposed_names(tensors: Tensors) -> set[str]:
     """Return the names of weights that are stored (K, M): kernels of Flax and Keras, and GPT-2's Conv1D.
 
-    Conv1D is recognised by the length of a bias, which is that of the second dimension.
+    Conv1D is recognised by a bias whose length equals the second dimension of the weight.
     """
     matrices = [name for name, tensor in tensors.items() if len(tensor.shape) == 2]
     kernels = {name for name in matrices if KERNEL.search(name)}

@@ -28,13 +28,13 @@ class Blocks:
         self._model, self._shape, self._run, self._copies = model, shape, run, copies
 
     def product(self, name: str, m: int, k: int, after: list[str], *, n: int = 0) -> str:
-        """Add the product of A (m, k) with all new tokens of the pass, or with `n` columns."""
+        """Add the product of A (m, k) with `n` columns; 0 stands for all new tokens of the pass."""
         return self._model.add(linear(name, m, k, n or self._run.columns, copies=self._copies), after)
 
     def attention(self, layer: str, stream: str, window: int = 0) -> str:
         """Add the products for queries, keys and values, attention, and the output product.
 
-        A token attends to `window` tokens, 0 for all.
+        A token attends to at most `window` tokens; 0 means no limit.
         """
         shape, run = self._shape, self._run
         if shape.key_rank:

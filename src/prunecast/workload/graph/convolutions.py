@@ -152,7 +152,7 @@ def lay_images(model: ModelGraph) -> ModelGraph:
 def _in_kernel(
     model: ModelGraph, o: Operation, planes: Collection[str], sum_after: Operation | None
 ) -> Operation:
-    """Return a convolution in planes with the extra elements that its kernel, or a copy before it, moves."""
+    """Return a convolution in planes with the extra data movement of its kernel and of a copy before it."""
     assert o.convolution is not None
     own = tuple(moved for moved in o.extra_moves if moved != _bias_pass(o))
     laid = (
@@ -209,7 +209,7 @@ def _may_add(model: ModelGraph, o: Operation, ours: Collection[str]) -> bool:
 
 
 def in_planes(model: ModelGraph) -> frozenset[str]:
-    """Return the operations that write images in planes.
+    """Return the names of the operations that write images in planes, one zero-padded plane per channel.
 
     These are sparse convolutions, dense ones that this project's kernels run before them, and pools and
     element-wise work on planes.

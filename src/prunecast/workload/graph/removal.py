@@ -113,13 +113,13 @@ def counts_of(shape: Transformer) -> dict[str, int]:
 
 
 def step_of(part: str, shape: Transformer) -> int:
-    """Return the step of the number of kept parts: a layer keeps a multiple of it."""
+    """Return the step s of a kind of part: a layer keeps a multiple of s parts of this kind."""
     wide = shape.feed_forward if part == "widths" else 0
     return next((s for s in WIDTH_STEPS if wide % s == 0 and wide >= FEWEST_STEPS * s), 1)
 
 
 def kept_of_layer(name: str, shape: Transformer, removal: Removal) -> int:
-    """Return the number of parts to keep in a layer (the mean if layers differ), or of layers.
+    """Return the number of parts to keep in a layer (the mean if layers differ), or the number of layers.
 
     Raise BadInput in the same cases as `without`.
     """

@@ -237,10 +237,10 @@ def _copy_seconds(elements: float, gpu: GpuSpec, **others: float) -> float:
 def _looped_norm_seconds(o: Operation, costs: Costs, gpu: GpuSpec) -> float:
     """Return the seconds of a LayerNorm whose features do not fit in one block at once.
 
-    t = start + padded elements * clk / (SMs * clock) + (moved - read once) / rate
+    t = start + padded elements * clk / (SMs * clock) + (elements moved - elements of one tensor) / rate
 
-    A first loop computes mean and variance and is bound by the arithmetic of Welford's updates. A second loop
-    reads and writes.
+    A first loop computes mean and variance and is bound by the arithmetic of Welford's updates, which need
+    `clk` cycles of an SM per element. A second loop reads and writes at `rate`.
     """
     each = o.elements_out // o.tensors_out
     padded = each // o.features * -(-o.features // LOOP_FEATURES) * LOOP_FEATURES

@@ -53,7 +53,7 @@ def transpose_inputs(model: ModelGraph) -> ModelGraph:
 
 
 def mark_fp8(model: ModelGraph) -> ModelGraph:
-    """Mark the products that torch runs in fp8: linear ones outside of experts, of more than a few tokens."""
+    """Mark the products that torch runs in fp8: linear layers, not experts, with more than `FEW_TOKENS`."""
 
     def is_fp8(o: Operation) -> bool:
         is_linear = o.kind == "gemm" and o.convolution is None and o.experts is None
@@ -158,8 +158,9 @@ class _Copy(NamedTuple):
 def _with_copied_inputs(
     model: ModelGraph, copy: Callable[[Operation, Operation], Operation | None]
 ) -> ModelGraph:
-    """Return the graph with copies of the first input of products: `copy(writer of X, product)`, if not None.
+    """Return the graph with a copy of X before products.
 
+    `copy(writer of X, product)` returns the operation that makes the copy, or None if no copy is needed.
     Products without an input are matrices outside of the graph, such as a pooler.
     """
     copies = []
