@@ -23,9 +23,10 @@ _KERNELS = Path(prunecast.kernels.__file__).parent
 
 
 def build_of(header: RunHeader, kernel: str, case: Case) -> str:
-    """Return a text that is equal for two runs that measured the same code of `kernel` in the same way.
+    """Return a text that identifies the build of `kernel` in a run, and the way in which it was measured.
 
-    If the operator must copy B to padded rows for this case, the text contains the version of these copies.
+    Two runs with equal texts measured the same compiled code with the same driver, toolkit and protocol. If
+    the operator must copy B to padded rows for this case, the text contains the version of these copies.
     """
     versions = header.versions
     sources = KERNELS[kernel].sources if kernel in KERNELS else None
@@ -41,9 +42,10 @@ def build_of(header: RunHeader, kernel: str, case: Case) -> str:
 
 
 def _cubins(header: RunHeader, sources: Sources) -> str:
-    """Return the digest of the cubins that ran, or of their sources if their cubins were never compared.
+    """Return the digest of the cubins that ran; if `cubins.toml` does not list them, that of their sources.
 
-    If neither is known, return the commit, so that no other run matches.
+    If the header of the record contains no digest, return the commit, so that runs of other commits do not
+    match.
     """
     digest = header.versions.get(f"{sources.name}_sources")
     if digest is None:
@@ -69,7 +71,7 @@ def source_digest(sources: Sources, kernels: Path = _KERNELS) -> str:
 
 @cache
 def _known_cubins() -> dict[str, dict[str, str]]:
-    """Return the digest of the cubins by name of the kernel's sources, then by digest of these sources."""
+    """Return the content of `cubins.toml`: name of sources -> digest of sources -> digest of cubins."""
     text = resources.files("prunecast.validation").joinpath("cubins.toml").read_text(encoding="utf-8")
     found: dict[str, dict[str, str]] = tomllib.loads(text)
     return found

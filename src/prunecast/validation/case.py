@@ -10,9 +10,9 @@ from prunecast.hardware import STATES
 from prunecast.plan.kernel_plan import OWN_DTYPES
 
 DISTRIBUTIONS = ("equal", "random", "lognormal", "ramp", "one-full")
-"""Distributions of kept columns over tiles: equal counts; each column at random; counts proportional to
-exp(s * normal), where `lognormal:0.8` sets s; counts proportional to the number of the tile; one tile keeps
-all columns. All except `random` have the same total."""
+"""Distributions of kept columns over tiles, in this order: equal counts; each column kept at random; counts
+proportional to exp(s * normal), where s is 0.8 in `lognormal:0.8`; counts proportional to the index of the
+tile; one tile keeps all columns. All except `random` keep the same total number of columns."""
 
 USES = ("fit", "judge")
 DEFAULT_SPREAD = 0.8
@@ -27,7 +27,7 @@ class Distribution(NamedTuple):
     family: str
     """One of `DISTRIBUTIONS`."""
     spread: float
-    """Standard deviation of the logarithm; 0 unless lognormal."""
+    """Standard deviation of the logarithm of the counts for `lognormal`; 0 for the other families."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,8 @@ class Case:
     seed : seed of the random map of kept weights
     kernels : names of the kernels that run the case
     state : `burst` or `sustained`
-    use : `fit` if constants may be fitted to it, `judge` if only errors are quoted from it
+    use : `fit` if constants of the models may be fitted to the measured time, `judge` if the time is only
+        used to report errors of predictions
     """
 
     name: str
@@ -79,7 +80,7 @@ class Case:
 
 
 def check_case(case: Case, where: str) -> Case:
-    """Return `case`; raise BadInput for an invalid value."""
+    """Return `case` unchanged; raise BadInput if a value is invalid. The message begins with `where`."""
     for name in ("m", "k", "n"):
         if getattr(case, name) < 1:
             raise BadInput(f"{where}: {name} must be at least 1, got {getattr(case, name)}")
@@ -116,10 +117,14 @@ def parse_distribution(text: str, where: str = "distribution") -> Distribution:
 
 
 def use_by_rule(m: int, k: int, n: int, what: str) -> str:
-    """Return `fit` or `judge`, chosen by one bit of the SHA-256 of the product's sizes and of `what`.
+    """Return `fit` or `judge` for a product, chosen by one bit of a SHA-256 of the product.
 
-    `what` is the text of number format, pattern, sparsity, distribution and seed. Kernel and state are not
-    hashed. So if constants are fitted to a product with one kernel, no kernel is judged by this product.
+    Kernel and state are not hashed, so that all kernels have the same use for a product: if constants are
+    fitted to the product with one kernel, errors of other kernels are not reported from it.
+
+    Parameters
+    ----------
+    what : text of number format, pattern, sparsity, distribution and seed
     """
     digest = hashlib.sha256(f"{m}x{k}x{n} {what}".encode()).digest()
     return USES[digest[0] & 1]

@@ -23,11 +23,11 @@ from prunecast.workload.pruned_maps import sparsity_for
 
 
 def recorded_fingerprint(plan: KernelPlan) -> str:
-    """Return the first 16 hex digits of the SHA-256 of shape, map, work list, schedule and resources of a
-    plan.
+    """Return the first 16 hex digits of the SHA-256 of the launch that a plan describes.
 
-    Warp programs are not hashed: they model the compiled code, and a better model does not change the launch
-    that was measured. `KernelPlan.fingerprint` hashes all columns of the plan, warp programs too.
+    Shape, map, work list, schedule and resources are hashed. Warp programs are not: they model the compiled
+    code, and a better model does not change the launch that was measured. `KernelPlan.fingerprint` hashes the
+    warp programs too.
     """
     schedule = plan.schedule
     text = f"{plan.kernel} {plan.n} {plan.dtype} {plan.tensor} {schedule} {plan.blocks} {plan.shape}"
@@ -66,7 +66,7 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
 def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
     """Return the plan of a recorded row, with the config and the split along K that were measured.
 
-    If this version has no such config, return the plan of `case_plan`.
+    If this version of prunecast does not have the config, return the plan of `case_plan`.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _tiles(case: Case, height: int, width: int, rng: np.random.Generator) -> Til
 
 
 def _drawn(count: int, of: int, rng: np.random.Generator) -> MaskArray:
-    """Return (of,) flags of `count` random places."""
+    """Return a (of,) bool mask with `count` random elements set."""
     flags = np.zeros(of, np.bool_)
     flags[rng.permutation(of)[:count]] = True
     return flags
@@ -174,9 +174,7 @@ def _elements(case: Case, rng: np.random.Generator) -> ElementMap:
 
 
 def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
-    """Return a map of tiles that keep random groups of four columns, with 2 weights of each group in every
-    row.
-    """
+    """Return a map of tiles that keep random groups of four columns, and in each row 2 weights of each group."""
     if case.sparsity < 0.5:
         raise BadInput(f"{case.name}: {case.pattern} keeps 2 of 4 at most, got sparsity {case.sparsity}")
     tiles, groups = RowTiles.of(np.arange(case.m), height), case.k // 4
@@ -190,7 +188,7 @@ def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
 
 
 def _two_of_four(rows: int, columns: int, rng: np.random.Generator) -> MaskArray:
-    """Return a (rows, columns) bool mask with two of every four neighbours."""
+    """Return a (rows, columns) bool mask with two random elements in every group of four neighbours of a row."""
     choices = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
     drawn = choices[rng.integers(0, 6, (rows, columns // 4))]
     return np.asarray(drawn.reshape(rows, columns), np.bool_)

@@ -30,7 +30,7 @@ Raw = Mapping[str, Mapping[str, Any]]
 
 
 class Derived(NamedTuple):
-    """Value of one measured quantity, and how it was measured."""
+    """Value of one measured quantity, and a description of the measurement."""
 
     value: float | int
     how: str
@@ -45,7 +45,7 @@ class CalibratedSpec(Result):
     ----------
     base : name of the spec that provides the quantities that were not measured
     spec : path of the written file
-    quantities : name of each measured quantity -> its value and how it was measured
+    quantities : name of each measured quantity -> its value and the description of the measurement
     """
 
     base: str
@@ -134,10 +134,9 @@ def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
-    """Return the usable L2 capacity in bytes: the mean of two measurements, with one SM and with all SMs
-    reading.
+    """Return the usable L2 capacity in bytes: the mean of measurements with one and with all SMs reading.
 
-    Data that many SMs read, such as tokens, occupies L2 twice; weights are read by few SMs.
+    Data that many SMs read, such as tokens, occupy L2 twice, whereas weights are read by few SMs.
     """
     halves = [half for readers in ("one", "all") if (half := _half_kept(r, readers))]
     if len(halves) < 2:
@@ -149,9 +148,9 @@ def _kept(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _half_kept(r: Mapping[str, Any], readers: str) -> float:
-    """Return the footprint in bytes of which half is still in L2, interpolated linearly; 0 if there is none.
+    """Return the footprint in bytes of which half is still in L2 at its next use, by linear interpolation.
 
-    The measured shares are sorted by footprint.
+    Return 0 if the measured shares do not fall below one half. `readers` is `one` or `all` (SMs).
     """
     shares = sorted(
         (int(m.group(1)), float(value))
@@ -245,8 +244,10 @@ def read_raw(path: str | Path) -> dict[str, Any]:
 
 
 def _check_raw(document: Mapping[str, Any], where: str) -> None:
-    """Raise BadInput unless the texts are texts and each group has a failure reason, or non-negative numbers
-    and lists of them (quantiles).
+    """Raise BadInput unless the document has valid texts and groups of numbers.
+
+    Date, driver and commit must be texts. Each group must have a failure reason, or contain only non-negative
+    numbers and lists of such numbers (quantiles).
     """
     if "raw" not in document:
         raise BadInput(f"{where}: wanted raw numbers of a calibration under the key raw, which is missing")
@@ -279,11 +280,12 @@ REPORTED = {
     "dram_bytes": "memory of the device",
     "dram_peak_bytes_per_s": "twice the memory clock times the bus width",
 }
-"""Quantity that the driver reports -> its description. A file that is `like` another needs all of them."""
+"""Quantity that the driver reports -> its description. A GPU file with `like` must contain all of these."""
 SAME_MEMORY = 0.05
-"""Relative difference of memory sizes up to which two GPUs are one. Kind: choice, more than is reserved."""
+"""Largest relative difference of memory sizes of two GPUs of one model. Kind: choice, larger than the
+fraction of memory that the driver reserves."""
 USUAL_BASE = "h200-sxm"
-"""Base of raw numbers that do not say which device they are of."""
+"""Base spec for raw results that do not name their device."""
 RELATIVE = re.compile(r"(?m)^like = ")
 
 
@@ -340,12 +342,12 @@ def _is_another(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
 
 @checked
 def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
-    """Return the TOML text of a complete spec: that of the base, with value, kind and source of every derived
-    quantity replaced.
+    """Return the TOML text of a GPU spec with the measured quantities.
 
-    If the measured device is another GPU than the base, the text refers to the base by `like`. It contains
-    only the quantities that were measured or that the driver reports; all others come from the base and are
-    guesses.
+    If the measured device is the GPU of the base spec, the text is that of the base, with value, kind and
+    source of every measured quantity replaced. For another device, the text refers to the base with `like`
+    and contains only the quantities that were measured or that the driver reports; all others come from the
+    base and are guesses.
 
     Parameters
     ----------
@@ -381,7 +383,8 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
 
 
 def _like_base(base: str, document: Mapping[str, Any], device: Mapping[str, Any], name: str) -> str:
-    """Return the text of a spec that takes all but the measured and reported quantities from the base."""
+    """Return the text of a spec with the measured and the reported quantities; `like` names the base for all
+    others."""
     capability, near = str(device["compute_capability"]), load_gpu(base)
     if capability != str(near.compute_capability):
         raise BadInput(f"{base}: wanted a base of compute capability {capability}, that of the device")

@@ -1,10 +1,10 @@
-"""Compute the intervals of predictions from validated errors, and read and write the table of them.
+"""Compute the 90 % intervals of predicted times from validated errors, and read and write their table.
 
 Method: split conformal prediction on the ratio of measured to predicted time. The bounds are quantiles over
-the `fit` cases; the table also contains the share of the `judge` cases inside them. With n cases, the bounds
-are the floor((n + 1) 0.05)-th and the ceil((n + 1) 0.95)-th ratio, so that a new case of the same kind is
-inside with 90 % (Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005). With fewer than 19
-cases, the extremes are used.
+the `fit` cases; the table also contains the fraction of the `judge` cases inside them. With n cases in
+ascending order, the bounds are the floor((n + 1) 0.05)-th and the ceil((n + 1) 0.95)-th ratio, so that a new
+case of the same distribution is inside with a probability of 90 % (Vovk, Gammerman, Shafer, Algorithmic
+Learning in a Random World, 2005). With fewer than 19 cases, the bounds are the lowest and the highest ratio.
 
 Errors of cases of one layer are correlated, and a new case has another layer and runs on another board.
 Therefore the ratios of all boards that ran a case are used, and the interval is widened until it also holds
@@ -28,7 +28,7 @@ SHARE = 0.9
 
 
 _WIDTHS = tuple(1.0 + step / 20 for step in range(61))
-"""Factors by which bounds are widened; the search stops at four, which is always wide enough."""
+"""Factors, 1 to 4, by which bounds are widened on a logarithmic scale; 4 has always been wide enough."""
 
 
 class Ratios(NamedTuple):
@@ -52,26 +52,28 @@ class _Quantiles(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Row of the table of intervals, for one GPU, kernel, state and engine."""
+    """Interval of one GPU, kernel, state and engine: a row of the table of intervals."""
 
     gpu: str
     kernel: str
     state: str
     engine: str
     low: float
-    """Lower bound of measured over predicted time."""
+    """Lower bound of measured time divided by predicted time."""
     high: float
+    """Upper bound of measured time divided by predicted time."""
     fit_cases: int
     judge_cases: int
     coverage: float
-    """Share of the judging cases inside."""
+    """Fraction of the `judge` cases inside the bounds, 0 to 1; NaN if there are none."""
     seconds: tuple[float, float]
-    """Range of predicted times of all cases, in seconds."""
+    """Lowest and highest predicted time of all cases, in seconds."""
     tokens: tuple[int, int]
+    """Lowest and highest number of tokens of all cases."""
 
 
 def coverages(validation: Validation) -> list[Coverage]:
-    """Return one row for every kernel, state and engine with at least eight fitting cases."""
+    """Return one row for every kernel, state and engine with at least eight `fit` cases."""
     found = []
     counted = (row for row in validation.rows if row.counts)
     for (kernel, state), rows in groups_of(counted, family_and_state).items():
@@ -98,11 +100,12 @@ def _ratios(row: Judged, engine: str) -> Ratios:
 def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
     """Return bounds that 90 % of the cases of a new layer on a new board should satisfy.
 
-    These are the bounds of all cases, widened about the median by the smallest sufficient factor, at most 4.
-    To test a factor, compute the bounds for each layer from the cases of the other layers, and widen them by
-    the factor. It is sufficient if a share of 0.9 (1 + 1 / n) of all cases is inside, where n is the number
-    of layers and 1 / n accounts for the unknown new layer (Lee, Barber, Willett, Distribution-free inference
-    with hierarchical data, 2023). With one layer, the bounds are not widened.
+    These are the quantiles of all cases, widened about the median by the smallest sufficient factor, at most
+    4. To test a factor, the quantiles of all other layers are widened by it for each layer in turn, and the
+    cases of the layer inside them are counted. The factor is sufficient if at least the fraction
+    0.9 (1 + 1 / n) of all cases is inside, where n is the number of layers and 1 / n accounts for the unknown
+    new layer (Lee, Barber, Willett, Distribution-free inference with hierarchical data, 2023). With only one
+    layer, the quantiles are not widened.
     """
     layers: dict[str, list[Ratios]] = {}
     for case in cases:
@@ -119,7 +122,7 @@ def bounds_of_layers(cases: Sequence[Ratios]) -> Bounds:
 
 
 def _inside(cases: Iterable[Ratios], bounds: Bounds) -> float:
-    """Return the number of cases inside the bounds; a case counts by the share of its boards inside."""
+    """Return the number of cases inside the bounds; a case counts as the fraction of its boards inside."""
     return sum(
         sum(bounds.low <= ratio <= bounds.high for ratio in case.boards) / len(case.boards) for case in cases
     )
@@ -130,8 +133,9 @@ def _wider(found: _Quantiles, width: float) -> Bounds:
 
 
 def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
-    """Return quantiles of the ratio over all boards of all cases; the boards of a case share a weight of
-    1.
+    """Return 5 % quantile, median and 95 % quantile of the ratio over all boards of all cases.
+
+    Each case has a weight of 1, which its boards share evenly.
     """
     ordered = sorted((ratio, 1.0 / len(case.boards)) for case in cases for ratio in case.boards)
     out = math.floor((len(cases) + 1) * (1 - SHARE) / 2)
@@ -142,9 +146,7 @@ def _quantiles(cases: Sequence[Ratios]) -> _Quantiles:
 
 
 def _first_beyond(ordered: Sequence[tuple[float, float]], cases: float) -> float:
-    """Return the first ratio at which the accumulated weight exceeds `cases`; `ordered` has (ratio,
-    weight).
-    """
+    """Return the first ratio at which the sum of weights exceeds `cases`; `ordered` has (ratio, weight)."""
     count = 0.0
     for ratio, weight in ordered:
         count += weight
@@ -182,7 +184,7 @@ def write_intervals(validation: Validation, path: Path) -> None:
     Raises
     ------
     BadInput : the file is one of the records of `validation`, is not a table of intervals, or cannot be
-        written. It stays unchanged.
+        written. The file then stays unchanged.
     """
     check_outputs([OutputFile(what="the table of intervals", path=path)], validation.records)
     others = [row for row in read_intervals(path) if row.gpu != validation.gpu.name]

@@ -28,9 +28,9 @@ class ErrorSummary:
 
     Parameters
     ----------
-    cases : number of pairs
+    cases : number of cases, each with a predicted and a measured time
     mape : mean of |predicted / measured - 1|
-    p90 : exp(90th percentile of |log error|) - 1: nine of ten cases are within this factor
+    p90 : exp(90th percentile of |log error|) - 1: nine of ten predictions differ by at most this fraction
     bias : exp(mean log error) - 1; above 0 the predictions are too slow
     worst : exp(log error) - 1 of the case with the largest |log error|
     worst_case : name of that case
@@ -59,8 +59,7 @@ class ErrorSummary:
 
 
 def log_error(predicted: npt.ArrayLike, measured: npt.ArrayLike) -> FloatArray:
-    """Return log(predicted / measured) of times: symmetric and additive, positive if predictions are too
-    slow.
+    """Return log(predicted / measured), the error of each pair of times; above 0 if predictions are too slow.
 
     Raises
     ------
@@ -104,7 +103,7 @@ def _spearman(x: FloatArray, y: FloatArray) -> float | None:
 
 
 class Predicted(NamedTuple):
-    """Prediction of one engine: seconds, SM cycles, SM clock, and the unit that limits the kernel."""
+    """Prediction of one engine: seconds, SM cycles, SM clock in MHz, and the unit that limits the kernel."""
 
     seconds: float
     cycles: float
@@ -120,10 +119,10 @@ class Judged:
     ----------
     measured : row of the record
     predicted : name of each engine -> its prediction; empty if this version cannot plan the case
-    imbalance : kept columns of the heaviest tile over the mean of all tiles; 1 without a plan
-    same_plan : True if this version makes the plan that was measured; also True for libraries, whose rows
-        have none
-    note : reason why there is no prediction, or empty
+    imbalance : kept columns of the heaviest tile, divided by the mean of all tiles; 1 if there is no plan
+    same_plan : True if this version makes the plan that was measured, or if the row is of a library, which
+        has no plans
+    note : reason why there is no prediction; empty if there is one
     """
 
     measured: Measurement
@@ -148,7 +147,7 @@ class Judged:
         return self.measured.usable and bool(self.predicted) and self.same_plan
 
     def error(self, engine: str) -> float:
-        """Return predicted over measured time, minus 1."""
+        """Return the predicted time of an engine divided by the measured time, minus 1."""
         return self.predicted[engine].seconds / float(self.measured.seconds or 1.0) - 1.0
 
 
@@ -159,7 +158,10 @@ def judge_rows(
     engines: Iterable[str] = ENGINES,
     progress: Progress = silent,
 ) -> list[Judged]:
-    """Return every row with its predictions. Consecutive rows with the same map compute it only once."""
+    """Return every row of a record with the predictions of the engines, in the same order.
+
+    The pruned map of consecutive rows that share it is computed only once.
+    """
     names, maps = tuple(engines), dict[tuple[Any, ...], Any]()
     run = {(name, state): Engine(name=name, gpu=gpu, state=state) for name in names for state in STATES}
     judged: list[Judged] = []
@@ -196,7 +198,7 @@ def _predicted(result: Outcome) -> Predicted:
 
 
 def _unpredicted(row: Measurement, plan: KernelPlan | None, note: str) -> Judged:
-    """Return a row without its predictions, from the plan or the reason why there is none."""
+    """Return a row without predictions, with the properties of its plan or the reason why it has no plan."""
     if plan is None:
         return Judged(measured=row, predicted={}, imbalance=1.0, same_plan=False, note=note)
     kept = plan.tiles.kept_per_tile
@@ -206,7 +208,7 @@ def _unpredicted(row: Measurement, plan: KernelPlan | None, note: str) -> Judged
 
 
 def groups_of(rows: Iterable[Judged], key: Callable[[Judged], Any]) -> dict[Any, list[Judged]]:
-    """Return the rows of each group by its key, which `key` computes from a row; keys ascend."""
+    """Group rows by the value that `key` returns for each; return value -> rows, in ascending order."""
     found: dict[Any, list[Judged]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
@@ -214,7 +216,7 @@ def groups_of(rows: Iterable[Judged], key: Callable[[Judged], Any]) -> dict[Any,
 
 
 def family_and_state(row: Judged) -> tuple[str, str]:
-    """Return the kernel and the state of a row, by which tables of errors are grouped."""
+    """Return kernel and state of a row, as the key by which tables of errors are grouped."""
     return row.family, row.case.state
 
 
@@ -233,6 +235,6 @@ def summarise(judged: Iterable[Judged], engine: str) -> ErrorSummary | None:
 def errors_of_groups(
     rows: Iterable[Judged], key: Callable[[Judged], Any], engine: str
 ) -> dict[Any, ErrorSummary]:
-    """Return the errors of one engine for each group of `groups_of` that has valid rows."""
+    """Return the errors of one engine by group of `groups_of`, without groups that have no valid rows."""
     found = {name: summarise(own, engine) for name, own in groups_of(rows, key).items()}
     return {name: summary for name, summary in found.items() if summary}

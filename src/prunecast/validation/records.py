@@ -1,8 +1,8 @@
 """Read and write recorded runs: CSV files with one row for each run, case, kernel and state.
 
-A file begins with lines that start with `#`: the schema, then one line for each run, with its number and its
-header in JSON. A row contains all fields of its case, so that a record can be read without its suite. Maps
-and plans are recreated from the case and its seed. Files are never overwritten.
+A file begins with lines that start with `#`: the schema, then one line for each run, with the number and the
+header (JSON) of the run. A row contains all fields of its case, so that a record can be read without the file
+of its suite. Maps and plans are recreated from the case and its seed. Files are never overwritten.
 """
 
 import csv
@@ -75,7 +75,8 @@ class Measurement:
     config : short name of the kernel's config; for cuBLAS the faster layout of B (`KN` or `NK`)
     plan : fingerprint of the plan that ran; empty for libraries
     marks : remarks on the row: `spread`, `throttled`, `wrong`, `skipped: ...`
-    board_seconds : `seconds` of each run that `merge_rows` averaged into this row, oldest first; else empty
+    board_seconds : `seconds` of each run that `merge_rows` averaged into this row, oldest first; empty for a
+        row of a single run
     """
 
     case: Case
@@ -97,7 +98,7 @@ class Measurement:
 
     @property
     def board_spread(self) -> float | None:
-        """Time of the slowest run over that of the fastest, minus 1; None for a row of a single run."""
+        """Time of the slowest run divided by that of the fastest, minus 1; None for a row of a single run."""
         return max(self.board_seconds) / min(self.board_seconds) - 1.0 if self.board_seconds else None
 
     @property
@@ -254,9 +255,10 @@ _CASE_TYPES, _ROW_TYPES = get_type_hints(Case), get_type_hints(Measurement)
 
 
 def _value(wanted: Any, name: str, text: str, where: str) -> Any:
-    """Return the text of a cell as a value of the type of its field.
+    """Convert the text of a cell to `wanted`, the type of the field `name`.
 
-    Raises BadInput for infinite or huge numbers, and for times of 0 or less.
+    Raises BadInput for a text that is not a number where one is needed, for infinite or huge numbers, and for
+    times of 0 or less.
     """
     kinds = get_args(wanted) or (wanted,)
     if get_origin(wanted) is tuple:

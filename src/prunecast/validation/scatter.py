@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 COLOURS = {"simulator": "#1f6f8b", "model": "#d1603d"}
 NAMES = {"simulator": "simulator", "model": "closed form"}
 PANEL = (4.0, 3.8)
-"""Width and height in inches of the axes of one engine: two engines are 800 pixels wide at 100 per inch."""
+"""Width and height in inches of the axes of one engine: with two engines, a figure is 800 pixels wide at 100
+pixels per inch."""
 
 
 def draw_scatter(rows: Sequence[Judged], title: str, engines: Sequence[str]) -> "Figure | None":

@@ -3,9 +3,9 @@
 schema = 1
 [[case]]                  # one case
 name = "o"; m = 4096; k = 4096; n = 2048; pattern = "tile-wise:128"; sparsity = 0.75; ...
-[[product]]               # every combination of its lists
+[[product]]               # all combinations of the values in these lists
 shapes = [[4096, 4096]]; n = [16, 2048]; pattern = ["tile-wise:128"]; sparsity = [0.5, 0.9]; ...
-keep_one_in = 2           # of the combinations, drawn by a hash of the case
+keep_one_in = 2           # keep about half of the combinations, selected by a hash of the case
 """
 
 import hashlib
@@ -70,14 +70,17 @@ class Suite:
     fingerprint: str
 
     def part(self, number: int, parts: int) -> "Suite":
-        """Return part `number` (from 1) of `parts`; cases of one layer are in the same part."""
+        """Return part `number` (from 1) of a suite divided into `parts`; a layer's cases are in one part."""
         own = layers_of_part(self.cases, number, parts)
         cases = tuple(case for case in self.cases if case.layer in own)
         return Suite(name=self.name, cases=cases, fingerprint=self.fingerprint)
 
 
 def layers_of_part(cases: Iterable[Case], number: int, parts: int) -> set[str]:
-    """Return the layers of part `number` (from 1) of `parts`. Layers are assigned to parts in turn."""
+    """Return the layers (`Case.layer`) of part `number` (from 1) if cases are divided into `parts` parts.
+
+    Layers are assigned to parts round robin.
+    """
     if not 1 <= number <= parts:
         raise BadInput(f"part must be I/N with 1 <= I <= N, got {number}/{parts}")
     layers = list(dict.fromkeys(case.layer for case in cases))
@@ -202,8 +205,9 @@ def _case(values: dict[str, Any], where: str) -> Case:
 
 @cache
 def _complaint(pattern: str) -> str:
-    """Return the reason why a pattern is invalid, or an empty text; cached, since many cases share a
-    pattern.
+    """Return the reason why a pattern is invalid, or an empty text if it is valid.
+
+    The result is cached, since many cases have the same pattern.
     """
     try:
         parse_pattern(pattern)
@@ -213,7 +217,7 @@ def _complaint(pattern: str) -> str:
 
 
 def _hash(values: Mapping[str, Any]) -> int:
-    """Return a hash of a case's fields, which does not depend on the order in which cases are drawn."""
+    """Return a hash of a case's fields, by which `keep_one_in` selects cases independently of their order."""
     layer = "{m}x{k}x{n} {dtype}".format_map(values)
     text = "{pattern} {sparsity:g} {distribution} {seed} {state}".format_map(values)
     return int.from_bytes(hashlib.sha256(f"draw {layer} {text}".encode()).digest()[:4], "big")

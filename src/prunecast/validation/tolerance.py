@@ -1,8 +1,8 @@
 """Correctness of a computed C: an error bound for each element, derived from K and the number format.
 
-Elements are compared because a norm of the whole matrix hides a wrong tile: in a random 4096 x 4096 result,
-one 128 x 128 tile of zeros changes the norm by 0.05 %, and errors of whole tiles are the most likely ones
-here.
+Single elements are compared because a norm of the whole matrix hides a wrong tile: in a random 4096 x 4096
+result, one 128 x 128 tile of zeros changes the norm by 0.05 %. Bugs in tiled kernels most often make whole
+tiles wrong.
 """
 
 import numpy as np
@@ -21,20 +21,20 @@ OUTPUT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24}
 Source: IEEE 754-2019 table 3.5 for p = 11 and 24; bf16 is fp32 cut to p = 8."""
 
 OUTPUT_UNDERFLOW = {"fp16": 2.0**-25, "bf16": 2.0**-134, "fp32": 2.0**-150}
-"""Half of the smallest subnormal of that format."""
+"""Half of the smallest subnormal number of the format that C is stored in."""
 
 
 def error_bound(reference: FloatArray, absolute: FloatArray, k: int, dtype: str) -> FloatArray:
-    """Return the largest rounding error of each element of C.
+    """Return an upper bound of the rounding error of each element of C, (M, N) float64.
 
-    gamma_K |A| |B| with gamma_K = K u / (1 - K u) holds for a sum of K products in any order; storing C adds
-    one rounding to its format.
+    The error of a sum of K products in any order is at most gamma_K |A| |B| with gamma_K = K u / (1 - K u),
+    where u is the relative error of one addition. Storing C adds one rounding to its format.
 
     Parameters
     ----------
     reference : (M, N) float64, A @ B of the values as stored in `dtype`
     absolute : (M, N) float64, |A| @ |B| of the same values
-    k : products in one sum; kept columns suffice
+    k : number of products in one sum; pruned columns need not be counted
     dtype : `fp16`, `bf16` or `fp32`, the format of C
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.1.

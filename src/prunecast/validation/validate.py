@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WORDS = ("kernel", "state", "engine", "use")
-"""Columns of text."""
+"""Columns of the printed table that contain text; all others contain numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,7 @@ class Validation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines about rows without an error: one for each reason, with the number of rows and the first of
-        them.
-        """
+        """Lines about rows for which no error is computed: number of rows and an example for each reason."""
         usable = [row for row in self.rows if row.measured.usable]
         left_out = {
             "not measured": [row for row in self.rows if row.measured.seconds is None],
@@ -151,7 +149,7 @@ def replay(
 
     Parameters
     ----------
-    paths : record files, oldest first; `merge_rows` decides between several records of a case
+    paths : record files, oldest first; `merge_rows` combines several records of a case to one row
     gpu : name or spec to predict with; None for the one that the records name
     engines : names of the engines that predict
     part : (number of the part from 1, number of parts); layers are assigned to parts in turn
@@ -229,9 +227,14 @@ def record_suite(
 
 
 def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequence[str]) -> int:
-    """Return the number of rows of a suite, or of a part of it, that are in none of the records.
+    """Return the number of rows of a suite that have not been measured yet: none of the records has them.
 
-    Rows that a run skipped count as recorded.
+    A row is a case with one kernel and one state. Rows that a run skipped count as measured.
+
+    Parameters
+    ----------
+    part : (number of the part from 1, number of parts); only rows of this part are counted
+    paths : record files
     """
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
     runs = [run for path in paths for run in read_runs(path)]
@@ -240,7 +243,7 @@ def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequ
 
 
 _PRODUCT = ("m", "k", "n", "dtype", "pattern", "sparsity", "distribution")
-"""Fields of a case in a row of the JSON document."""
+"""Fields of a case that a row of the JSON document contains."""
 
 
 def _row_document(row: Judged, engine: str) -> dict[str, Any]:

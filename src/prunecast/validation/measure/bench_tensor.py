@@ -28,8 +28,9 @@ from prunecast.validation.measure.timing import (
 def tensor() -> Raw:
     """Measure the cycles per tensor instruction.
 
-    For dense and sparse mma.sync these are the latency (one chain) and the throughput (eight chains). For
-    wgmma they are measured by width, number of warpgroups and batch size.
+    For dense and sparse mma.sync, a chain of dependent instructions measures the latency, and eight
+    independent chains measure the throughput. For wgmma, cycles are measured for several widths, numbers of
+    warpgroups and batch sizes.
     """
     found: Raw = {}
     sms = sm_count()
@@ -62,7 +63,7 @@ def tensor() -> Raw:
 
 
 def power() -> Raw:
-    """Measure SM clock (MHz, in bursts and sustained) and power (W) by the duty cycle of the tensor cores.
+    """Measure SM clock (MHz, in bursts and sustained) and power (W) at several duty cycles of tensor cores.
 
     Also measure power and bandwidth of reads from L2 (16 MiB) and from DRAM (512 MiB), and the idle power.
     """
@@ -89,7 +90,7 @@ def power() -> Raw:
         return lambda: read((2 * sms,), (1024,), args)
 
     def mhz() -> float:
-        """Return the median SM clock of the last product."""
+        """Return the median SM clock in MHz during the last product."""
         rows = clocks.get().reshape(-1, 2)
         return float(np.median(1e3 * rows[:, 0] / np.maximum(rows[:, 1], 1)))
 
@@ -155,7 +156,8 @@ def waiting() -> Raw:
 def _starting(sms: int, out: Any) -> Raw:
     """Measure the seconds per launch of short kernels in a stream and in a graph, and the starts of blocks.
 
-    For blocks these are the spread of the starts (ns), and the cycles from one block to the next on its SM.
+    The starts are measured by two quantities: the time between the first and the last start of the blocks of
+    the first wave (ns), and the cycles from one block to the next on the same SM.
     """
     found: Raw = {}
     nothing, stamp = bench_function("waiting.cu", "nothing"), bench_function("waiting.cu", "stamp")

@@ -1,6 +1,6 @@
 """Run all microbenchmarks on the local GPU and return their raw results, one function for each group.
 
-The groups of memory are defined here: latencies, bandwidths, copies to shared memory, and reuse in L2.
+This module defines the groups about memory: latencies, bandwidths, copies to shared memory, and reuse in L2.
 """
 
 import traceback
@@ -42,9 +42,9 @@ def _chain(footprint: int, stride: int) -> Any:
 
 
 def latency() -> Raw:
-    """Measure the cycles of a dependent read from shared memory, L1, L2 (by footprint) and DRAM.
+    """Measure the cycles of a dependent read from shared memory, L1, L2 (for several footprints) and DRAM.
 
-    Also measure quantiles of the latency over single lines of L2.
+    Also measure quantiles of the L2 latency over single lines.
     """
     out = cp.zeros(4, cp.uint64)
     steps = 2000
@@ -78,8 +78,8 @@ def latency() -> Raw:
 def bandwidth() -> Raw:
     """Measure bytes per second of reads, writes and copies in L2 and DRAM.
 
-    Reads are measured by footprint, by bytes in flight and by number of SMs, writes and copies by footprint.
-    Also measure the bytes per clock of shared memory.
+    Reads are measured for several footprints, bytes in flight and numbers of SMs, writes and copies for
+    several footprints. Also measure the bytes per clock of shared memory.
     """
     found: Raw = {}
     sms = sm_count()
@@ -116,8 +116,9 @@ def bandwidth() -> Raw:
 
 
 def copies() -> Raw:
-    """Measure bytes per cycle and SM of cp.async gathers and bulk copies, by row width, on one SM and on
-    all.
+    """Measure bytes per cycle and SM of cp.async gathers and bulk copies, on one SM and on all SMs.
+
+    Each is measured for several row widths.
     """
     found: Raw = {}
     sms = sm_count()
@@ -142,8 +143,9 @@ def copies() -> Raw:
 
 
 def kept() -> Raw:
-    """Measure the share of rows that are still in L2 at their next use, by footprint, if one SM or all SMs
-    read.
+    """Measure the fraction of rows that are still in L2 at their next use, with one SM and all SMs reading.
+
+    Each is measured for several footprints, `KEPT_PERCENT` of the size of L2.
     """
     found: Raw = {}
     l2_bytes = int(cp.cuda.Device().attributes["L2CacheSize"])
@@ -176,7 +178,7 @@ GROUPS: dict[str, Callable[[], Raw]] = {
     "waiting": waiting,
     "power": power,
 }
-"""Every group, in the order in which they run."""
+"""Groups of microbenchmarks, in the order in which they run."""
 
 
 def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unknown") -> dict[str, Any]:
@@ -186,7 +188,8 @@ def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unkn
 
     Parameters
     ----------
-    base : spec that provides the other quantities; None for the known GPU that is most similar to the device
+    base : spec that provides the quantities that are not measured; None for the spec of the known GPU that is
+        most similar to the device
     progress : called with the stage and the numbers of finished and of all groups
     commit : commit of the source tree, for the result
 

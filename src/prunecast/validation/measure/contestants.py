@@ -1,8 +1,8 @@
 """Prepare the kernels of a suite for timing on rotating inputs, and check their results.
 
 Inputs are slices of large buffers of random numbers, so that many sets of operands need no more memory than
-one. A result is checked for all tokens or a sample: every element of C must agree with float64 within its
-rounding bound.
+one set. A result is checked for all tokens or for a sample of them: every element of C must agree with a
+float64 result within its rounding bound.
 """
 
 import math
@@ -27,15 +27,16 @@ FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
 """Number formats of CuPy; bf16 values are stored as their bits in uint16."""
 
 COLD_BYTES = 2.2 * 60e6
-"""Least bytes of the operands of all sets together: over twice the L2 of an H200."""
+"""Minimum number of bytes of all sets of operands together: more than twice the L2 of an H200."""
 MOST_SETS = 240
 ALIGN = 128
 """Alignment of a slice of a pool, in elements."""
 
 
 class Inputs(NamedTuple):
-    """Operands of one layer: weights on the host, and buffers on the device for rotating sets of A, B and
-    C.
+    """Operands of one layer: weights on the host, and device buffers for several sets of A, B and C.
+
+    Consecutive launches use different sets, so that no operand is still in L2 from its last use.
     """
 
     weights: npt.NDArray[np.float32]
@@ -56,9 +57,9 @@ class Inputs(NamedTuple):
         kept_bytes : bytes of the weights that a launch reads
         rows_read : rows of B that a launch reads; None for all K
 
-        Rows of B that are not read must not count. When they did, 98 % sparse products read only 46 MB in
-        all sets, much of which stayed in L2. They ran 5 to 14 % faster than with three times as many sets
-        (H200, 2026-11-22).
+        Rows of B that are not read must not count. In an earlier version they did: 98 % sparse products then
+        read only 46 MB in all sets together, much of which stayed in L2, and ran 5 to 14 % faster than with
+        three times as many sets (H200, 2026-11-22).
         """
         rows = self.k if rows_read is None else rows_read
         one = kept_bytes + DTYPE_BYTES[self.dtype] * self.n * (rows + self.m)
@@ -78,7 +79,7 @@ class Inputs(NamedTuple):
 
 
 def _slice(pool: Any, i: int, rows: int, columns: int) -> Any:
-    """Return the slice (rows, columns) number i of the pool, modulo the number of slices that fit."""
+    """Return slice i of the pool, (rows, columns); i is taken modulo the number of slices that fit."""
     size = rows * columns
     stride = -(-size // ALIGN) * ALIGN
     first = i % max((pool.size - size) // stride + 1, 1) * stride
@@ -109,14 +110,14 @@ def rounded(x: Any, dtype: str) -> Any:
 
 
 def nothing(dtype: str) -> float | int:
-    """Return NaN in the format of C. C is filled with it first, so that elements that are not written are
-    found.
+    """Return NaN in the number format of C. A check fills C with NaN before the launch, to find elements that
+    the kernel does not write.
     """
     return float("nan") if dtype in FLOATS else 0x7FC0
 
 
 def exact(x: Any, dtype: str) -> Any:
-    """Return the values of an array of `rounded` as float64."""
+    """Return the values of an array, in the format that `rounded` returns, as float64."""
     if dtype in FLOATS:
         return x.astype(cp.float64)
     return (x.astype(cp.uint32) << 16).view(cp.float32).astype(cp.float64)
@@ -152,9 +153,7 @@ def dense_runners(inputs: Inputs, product: CublasProduct) -> list[Runner]:
 
 
 def csr_runner(kept: PrunedMap, inputs: Inputs, stream: Any) -> Runner:
-    """Return the runner of cuSPARSE. B and C rotate over all sets, the values of the CSR matrix over at most
-    24.
-    """
+    """Return the runner of cuSPARSE. B and C rotate over all sets, the CSR values over at most 24 sets."""
     elements = kept if isinstance(kept, ElementMap) else element_map_from_mask(kept.mask(), kept.pattern)
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     values = rounded(cp.asarray(inputs.weights[row, elements.column_index]), inputs.dtype)
@@ -202,17 +201,17 @@ MOST_MULTIPLY_ADDS = 4e10
 specially, and random ones."""
 EDGE_TOKENS = 64
 LIBRARY_ROUNDINGS = 2
-"""cuSPARSE was seen to add partial sums in fp16: 1.7 to 85 times beyond the bound of fp32 sums (H200,
-2026-11-20)."""
+"""Number of additional roundings to the format of C that the error bound allows for NVIDIA's libraries.
+Reason: cuSPARSE adds partial sums in fp16, with errors of 1.7 to 85 times the bound of fp32 sums (measured,
+H200, 2026-11-20)."""
 
 
 def largest_excess(
     runner: Runner, mask: MaskArray | None, kept: int, inputs: Inputs, *, library: bool
 ) -> float:
-    """Run the product once, and return the largest ratio of |error| to its bound over the checked elements of
-    C.
+    """Run the product once, and return the largest ratio of |error| to error bound over all checked elements.
 
-    A correct result has at most 1. The ratio is infinite if an element is not finite.
+    The ratio is at most 1 if the result is correct, and infinite if an element is not finite.
 
     Parameters
     ----------

@@ -31,9 +31,9 @@ class DriverFacts(NamedTuple):
 
 
 class Driver:
-    """Queries to NVML, through its C interface, about its device 0.
+    """Queries about device 0 to the driver, through the C interface of NVML.
 
-    Without NVML, every result is None, `unknown` or empty.
+    If NVML is not installed, every result is None, `unknown` or empty.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,13 @@ class Driver:
             )
 
     def _number(self, name: str, kind: Any, *before: int) -> float | None:
-        """Return a number that NVML writes as a `kind` after the arguments `before`; None if it has none."""
+        """Return a number from the NVML function `name`, or None if NVML cannot provide it.
+
+        Parameters
+        ----------
+        kind : ctypes type of the number, to which NVML gets a pointer as the last argument
+        before : arguments between the device and this pointer
+        """
         value = self._filled(name, kind(), *before)
         return None if value is None else float(value.value)
 
@@ -94,7 +100,10 @@ class Driver:
         return [entries[i].pid for i in range(count.value)]
 
     def _filled(self, name: str, result: Any, *before: int) -> Any:
-        """Return `result` with what NVML writes into it after the arguments `before`; None on failure."""
+        """Call the NVML function `name` with a pointer to `result`, and return `result`; None on failure.
+
+        `before` are the arguments between the device and this pointer.
+        """
         if self._library is None:
             return None
         status = getattr(self._library, name)(self._device, *before, ctypes.byref(result))

@@ -1,5 +1,6 @@
-"""Constants of measurements that do not need a GPU: folder and parameters of CUDA sources, sizes of
-buffers.
+"""Constants of measurements: folder and parameters of CUDA sources, and sizes of buffers.
+
+Importing this module needs no GPU.
 """
 
 from pathlib import Path
@@ -8,12 +9,13 @@ from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.validation.case import Case
 
 POOL_ELEMENTS = 400_000_000
-"""Random numbers in the pool: B is read from one half, dense A from the other."""
+"""Number of random elements in the pool from which operands are sliced: B from its first half, dense A from
+the second."""
 OUTPUT_BYTES = 800_000_000
 
 
 def pool_elements(case: Case) -> int:
-    """Return the number of elements of a pool whose halves are large enough for A and for B."""
+    """Return the number of elements of a pool of which each half is large enough for A and for B."""
     return max(POOL_ELEMENTS, 2 * max(case.m * case.k, case.k * case.n))
 
 

@@ -212,7 +212,7 @@ def _finished(bench: _Bench, entry: _Entry, samples: dict[str, Sample]) -> Measu
 
 
 def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
-    """Return the sustained measurement of an entry; of the two layouts of cuBLAS the faster one counts."""
+    """Return the sustained measurement of an entry; for cuBLAS, that of the faster layout of B."""
     found = [(c, *sustain(bench.stream, c, bench.timer, bench.driver.energy_mj)) for c in entry.contestants]
     if not found:
         return entry.row

@@ -25,13 +25,13 @@ class EventStream(Protocol):
 
 
 class ClockReader(Protocol):
-    """Reader of the SM clock on a stream. It is needed because NVML's clock does not follow bursts."""
+    """Reader of the SM clock on a stream. It replaces NVML, whose clock does not follow bursts."""
 
     def read(self, place: int) -> None:
-        """Enqueue reading 0 (before the work) or 1 (after it)."""
+        """Enqueue a reading of the clocks: number 0 before the timed work, number 1 after it."""
 
     def mhz(self) -> float:
-        """Return the median clock of all SMs between the readings."""
+        """Return the median over all SMs of the mean clock in MHz between the readings 0 and 1."""
 
 
 class Contestant(NamedTuple):
@@ -41,7 +41,8 @@ class Contestant(NamedTuple):
     replay: Callable[[], object]
     launches: int = 1
     held: bool = True
-    """True if the stream is blocked while the host enqueues; otherwise host time counts too."""
+    """True if the stream is blocked while the host enqueues, so that the measured time contains no host time.
+    """
     holds: Any = None
     """Objects that `replay` uses and that must stay alive."""
 
@@ -52,7 +53,7 @@ class Sample(NamedTuple):
     seconds: list[float]
     """Seconds per launch."""
     clock_mhz: list[float]
-    """Empty without a clock reader."""
+    """SM clock in MHz during each turn; empty if the timer has no clock reader."""
 
     @property
     def median(self) -> float:
@@ -67,8 +68,8 @@ class Timer:
     Parameters
     ----------
     stream : stream with events
-    clock : reader of the SM clock, or None
-    rest_s : function of the seconds of the preceding work that returns the seconds of rest after it
+    clock : reader of the SM clock; None if clocks are not read
+    rest_s : function that returns the seconds of rest after work, given the seconds of the work
     sleep : function that waits for a number of seconds
     """
 
@@ -96,8 +97,9 @@ class Timer:
         return float(np.median([self.seconds(enqueue, held=held) for _ in range(repeats)]))
 
     def add(self, c: Contestant, sample: Sample, replays: int = 1) -> float:
-        """Time `replays` replays of a contestant, append the time per launch to `sample`, and return the
-        total time.
+        """Time `replays` replays of a contestant, and append the seconds per launch to `sample`.
+
+        Return the seconds of all replays together.
         """
 
         def enqueue() -> None:
@@ -113,8 +115,9 @@ class Timer:
     def take_turns(
         self, contestants: Sequence[Contestant], turns: int, *, warm_up: int = 1
     ) -> dict[str, Sample]:
-        """Time all contestants alternately, in `turns` turns after `warm_up` uncounted ones; return samples
-        by name.
+        """Time all contestants alternately, and return a dict from name to samples.
+
+        Each contestant is replayed `warm_up` times without being counted, then `turns` times.
         """
         samples = {c.name: Sample([], []) for c in contestants}
         worked_s = 0.0

@@ -1,8 +1,8 @@
 """Time kernels on the GPU: CUDA graphs of a few milliseconds, alternately, in bursts or sustained.
 
-Burst: a graph runs for at most 1.5 ms (or two launches). Then the GPU rests nine times as long, and at least
-8 ms, so that it is busy for at most a tenth of the time. Sustained: a graph is replayed without pauses, and
-the first half second does not count.
+Burst: a graph runs for at most 1.5 ms, or for two launches if these need longer. Then the GPU rests nine
+times as long, and at least 8 ms, so that it is busy for at most a tenth of the time. Sustained: a graph is
+replayed without pauses, and the first half second does not count.
 """
 
 import time
@@ -54,7 +54,7 @@ class CupyStream:
         return float(cp.cuda.get_elapsed_time(start, stop)) * 1e-3
 
     def read(self, place: int) -> None:
-        """Enqueue reading 0 (before the work) or 1 (after it)."""
+        """Enqueue a reading of the clocks: number 0 before the timed work, number 1 after it."""
         with self._stream:
             self._kernel((2 * self._sms,), (32,), (self._readings[place],))
 
@@ -82,7 +82,7 @@ SUSTAINED_S = 0.4
 
 
 class Burst(NamedTuple):
-    """Limits for the size of a graph that is timed in bursts."""
+    """Limits of the number of launches in a graph that is timed in bursts."""
 
     graph_s: float = BURST_GRAPH_S
     least: int = 2
@@ -91,9 +91,7 @@ class Burst(NamedTuple):
 
 
 def burst_timer(stream: Any) -> Timer:
-    """Return a timer of a CuPy stream that rests nine times as long as the preceding work, and at least 8
-    ms.
-    """
+    """Return a timer of a CuPy stream. After work it rests nine times as long as the work, and at least 8 ms."""
     gpu = CupyStream(stream)
     return Timer(
         stream=gpu, clock=gpu, rest_s=lambda worked_s: max(REST_TIMES_WORK * worked_s, SHORTEST_REST_S)
@@ -127,9 +125,9 @@ def capture(
 
 
 def captured(stream: Any, launch: Callable[[int], object], launches: int, sets: int) -> Any:
-    """Return a graph of `launches` launches that rotate over the sets.
+    """Return a CUDA graph of `launches` launches that rotate over `sets` sets of operands.
 
-    If a launch cannot be captured, end the capture and raise its error.
+    If a launch cannot be captured, end the capture and raise the error of the launch.
     """
     stream.begin_capture()
     try:
@@ -145,8 +143,9 @@ def captured(stream: Any, launch: Callable[[int], object], launches: int, sets: 
 def rough_seconds(stream: Any, launch: Callable[[int], object], sets: int) -> float:
     """Return the approximate seconds of one launch inside a graph.
 
-    A single launch without a graph needs 50 to 80 us of host time. By this time, graphs of short products
-    would get 15 to 50 launches instead of 240.
+    The number of launches of a timed graph is computed from the result. The time of a launch without a graph
+    would not do: it contains 50 to 80 us of host time, so that graphs of short products would get 15 to 50
+    launches instead of 240.
     """
     graph = captured(stream, launch, ROUGH_LAUNCHES, sets)
     timer = Timer(stream=CupyStream(stream))
@@ -160,8 +159,8 @@ def sustain(
 ) -> tuple[Sample, float | None]:
     """Return samples and mean power (W) of replays without pauses, after half a second of warm-up.
 
-    Power is computed between updates of the driver's energy counter, about one every tenth of a second. It is
-    None if there are fewer than three updates.
+    Power is the difference of the driver's energy counter divided by the time, between two updates of the
+    counter (about ten per second). It is None if there are fewer than three updates.
     """
     _replay_for(stream, c, WARM_UP_S)
     sample, began = Sample([], []), time.perf_counter()
@@ -198,8 +197,7 @@ def bench_function(source: str, name: str, **defines: int) -> Any:
 
 
 def launch_seconds(launch: Callable[[], object], repeats: int = 5, *, held: bool = True) -> float:
-    """Return the median seconds of `repeats` launches on the current stream, after a first one that is not
-    timed.
+    """Return the median seconds of `repeats` launches on the current stream; a first one is not timed.
 
     If `held`, the stream is blocked until the host has enqueued the launch, so that no host time is measured.
     """

@@ -7,11 +7,12 @@ from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups
 
 
 class Grouping(NamedTuple):
-    """Number of a row by which rows are grouped, and the groups."""
+    """Rule by which rows are grouped: a number of each row, and the range of numbers of each group."""
 
     number: Callable[[Judged], float]
+    """Function that returns the number of a row."""
     bins: tuple[tuple[str, float], ...]
-    """Label and upper limit of each group, ascending."""
+    """Label and upper limit (exclusive) of each group, in ascending order."""
 
 
 GROUPINGS = {
@@ -53,8 +54,7 @@ GROUPINGS = {
 
 
 def grouped(rows: Iterable[Judged], grouping: str, engine: str) -> dict[str, ErrorSummary]:
-    """Return the errors of each group of valid rows by its label, in the order of the groups, without empty
-    groups.
+    """Return label -> errors of one engine for each group that has valid rows, in the order of the groups.
 
     `grouping` is a key of `GROUPINGS`.
     """

@@ -21,7 +21,7 @@ from prunecast.validation.records import read_runs
 def suite_errors(
     rows: Sequence[Judged], records: Sequence[str], engine: str
 ) -> dict[tuple[str, str], ErrorSummary]:
-    """Return (suite, kernel) -> errors, sorted; empty if all records are of one suite.
+    """Return a sorted dict (suite, kernel) -> errors; it is empty if all records are of one suite.
 
     Parameters
     ----------
@@ -37,8 +37,9 @@ def suite_errors(
 
 
 def cause_of(row: Judged, engine: str) -> str:
-    """Return the likely cause of an error in one line: SM clock or cycles, with the unit that limits the
-    kernel.
+    """Return one line of text about the likely cause of a prediction error: SM clock, or number of cycles.
+
+    If it is the cycles, the line contains the unit that limits the kernel and further properties of the case.
     """
     predicted, measured = row.predicted[engine], row.measured
     if not measured.seconds:
@@ -70,9 +71,9 @@ class _BoardSpread(NamedTuple):
     runs: float
     """Mean number of runs of a row."""
     middle: float
-    """Median over the rows of the slowest run's time over the fastest, minus 1."""
+    """Median of `Measurement.board_spread` (slowest time / fastest time - 1) over the rows."""
     p90: float
-    """90 % quantile over the rows of the same ratio."""
+    """90 % quantile of `Measurement.board_spread` over the rows."""
 
 
 def board_spreads(rows: Iterable[Judged]) -> list[_BoardSpread]:
@@ -88,18 +89,22 @@ def board_spreads(rows: Iterable[Judged]) -> list[_BoardSpread]:
 
 
 class _Decision(NamedTuple):
-    """Choice by predicted time among measured alternatives of one product."""
+    """Choice of the kernel with the shortest predicted time among those that were measured on one product."""
 
     what: str
+    """Layer, family of patterns, sparsity and distribution."""
     chosen: str
+    """Kernel (and pattern) with the shortest predicted time."""
     fastest: str
+    """Kernel (and pattern) with the shortest measured time."""
     regret: float
-    """Measured time of the chosen alternative over that of the fastest, minus 1."""
+    """Measured time of `chosen` divided by that of `fastest`, minus 1."""
 
 
 def choices(rows: Iterable[Judged], engine: str) -> list[_Decision]:
-    """Return the choices between kernels and tile heights, and dense, for each product, sparsity and
-    distribution.
+    """Return a choice for each product, sparsity and distribution with several measured alternatives.
+
+    The alternatives are the sparse kernels and tile heights that were measured, and the dense kernel.
     """
     counted = [row for row in rows if row.counts]
     dense = {_layer(row): row for row in counted if not KERNELS[row.family].prunes}
@@ -122,7 +127,7 @@ def _layer(row: Judged) -> tuple[str, str]:
 
 
 def _product(row: Judged) -> tuple[object, ...]:
-    """Return what rows of one decision have in common: the layer, and its pruning but for tile heights."""
+    """Return the key of rows among which a kernel is chosen: layer, state, and pruning except tile height."""
     case = row.case
     return *_layer(row), case.pattern.split(":")[0], case.sparsity, case.distribution, case.seed
 
@@ -140,13 +145,12 @@ def _name(row: Judged) -> str:
 
 
 class Bound(NamedTuple):
-    """Crossover density of a curve, or the lowest or highest measured density if it does not cross dense."""
+    """Density at which the sparse time equals the dense time, or a bound of this density."""
 
     density: float
     side: int = 0
-    """0 if the curve crosses the dense time at `density`. 1 if it is faster than dense at all measured
-    densities, of which `density` is the highest; -1 if it is slower at all of them, and `density` is the
-    lowest."""
+    """0 if both times are equal at `density`. 1 if sparse is faster at all measured densities, the highest of
+    which is `density`. -1 if sparse is slower at all measured densities, the lowest of which is `density`."""
 
     def __str__(self) -> str:
         """Return the text of a table cell."""
@@ -162,22 +166,23 @@ class Crossing(NamedTuple):
 
     @property
     def points(self) -> float:
-        """Predicted minus measured crossover, in points of density; a lower bound if one of them is outside
-        the measured range.
+        """Predicted minus measured crossover density, in percentage points.
+
+        If one of the two is outside the measured densities, the size of the difference is a lower bound.
         """
         return 100.0 * (self.predicted.density - self.measured.density)
 
     @property
     def beyond(self) -> bool:
-        """True if one of the two curves does not cross the dense time within the measured densities."""
+        """True if the measured or the predicted crossover is outside the measured densities."""
         return (self.measured.side, self.predicted.side) != (0, 0)
 
 
 def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
     """Return the crossover of STSpMM on equal tiles of 128 rows for each layer that was measured in bursts.
 
-    Layers without a crossover are left out: there both the measured and the predicted curve are faster than
-    dense, or both are slower, at all measured densities.
+    Layers are left out if, at all measured densities, both the measured and the predicted sparse time are
+    below the dense time, or both are above it.
     """
     equal_tiles = (STSPMM, STSPMM.natural_pattern, "equal")
     curves: dict[str, dict[float, Judged]] = {}

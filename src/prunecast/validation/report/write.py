@@ -26,11 +26,14 @@ OWN = tuple(k.name for k in KERNELS.values() if k.takes is TileMap and k.most_to
 DENSE = tuple(k.name for k in KERNELS.values() if not k.prunes)
 WORST = 10
 NEAR_POINTS = 3
-"""Largest error of a crossover density, in percentage points, that counts as right."""
+"""Largest error of a predicted crossover density, in percentage points, that still counts as correct."""
 
 
 def report_outputs(path: Path, what: str = "the report") -> list[Output]:
-    """Return the page and the folder of its figures for `check_outputs`, whose messages begin with `what`."""
+    """Return the outputs of a report for `check_outputs`: the page, and the folder of its figures.
+
+    Messages about them begin with `what`.
+    """
     return [
         OutputFile(what=what, path=path, suffixes=(".md",)),
         OutputFolder(what=what, path=path.with_suffix(""), names=("*.png",)),
@@ -43,7 +46,7 @@ def write_report(validation: Validation, path: Path) -> None:
     Raises
     ------
     BadInput : `path` does not end in `.md`, an output cannot be written, or an output would overwrite a
-        record. Nothing is written then.
+        record. In these cases nothing is written.
     """
     check_outputs(report_outputs(path), validation.records)
     with folder_aside(path.with_suffix("")) as figures, aside(path) as page:
@@ -117,7 +120,7 @@ def _errors(summary: ErrorSummary, columns: Sequence[str] = _ERROR_HEAD) -> list
 
 
 def _section(title: str, text: str, head: Sequence[str], rows: Sequence[Sequence[str]], *after: str) -> str:
-    """Return a section: a heading, a text and a table with its lines after it; nothing without rows."""
+    """Return a section: heading, text, table and the lines `after` it; an empty text if `rows` is empty."""
     parts = [f"## {title}", text, table_markdown(head, rows), "\n".join(after)]
     return "\n\n".join(part for part in parts if part) if rows else ""
 
@@ -248,9 +251,9 @@ def _crossings(validation: Validation) -> str:
 
 
 def _distance_line(engine: str, found: Sequence[Crossing]) -> str:
-    """Return a line with the mean error of an engine's crossover densities.
+    """Return a line with the mean error of the crossover densities that an engine predicts.
 
-    A crossover outside the measured densities counts with the lower bound of its error.
+    If a crossover is outside the measured densities, its error is replaced by a lower bound of the error.
     """
     distances = [abs(of.points) for of in found]
     near = sum(

@@ -18,13 +18,13 @@ from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import files_of
 
 WITH_ZEROS = "zeros"
-"""Word in the names of dense variants with the weights and zeros of the pruned model, which no user would
-run.
+"""Word in the names of variants that run the pruned weights, zeros included, with dense kernels. They are
+measured for comparison and never count as the dense model, since no user would run them.
 """
 
 
 class Beside(NamedTuple):
-    """Measured time of the fastest variant of a model, and the predicted time, both in us."""
+    """Measured time of the fastest variant of a model, and the predicted time of the model, both in us."""
 
     what: str
     variant: str
@@ -65,7 +65,7 @@ class ModelValidation(Result):
 
     @property
     def promise_kept(self) -> str:
-        """Line with the promised (predicted) and the measured share of the dense time, and the verdict."""
+        """Line with the promised (predicted) and measured ratio of sparse to dense time, and a verdict."""
         promised, share = 1.0 / self.speedups.predicted_us, 1.0 / self.speedups.measured_us
         kept = "kept" if share - promised <= POINTS else "not kept"
         return f"promised {promised:.1%} of the dense time, measured {share:.1%}: {kept} (3 points)"
@@ -124,7 +124,8 @@ def validate_model(
     Parameters
     ----------
     gpu : name or path of the spec of the local GPU
-    engine : engine of the prediction; not used for a case with a promise, whose recipe has the prediction
+    engine : engine of the prediction; not used for a case with a `Promise`, whose predicted times are in the
+        recipe of the pruned folder
     dtype : `fp16` or `bf16`
     rounds : timed passes of each variant
     record : path of a new JSON file for all measured numbers, including each kernel of a pass
@@ -133,7 +134,7 @@ def validate_model(
     Raises
     ------
     BadInput : there is no GPU or no PyTorch with CUDA, the GPU is not that of the spec, or the case cannot be
-        built. Nothing is written then.
+        built. In these cases nothing is written.
     """
     if dtype not in ("fp16", "bf16"):
         raise BadInput(f"dtype of a model in torch must be fp16 or bf16, got {dtype!r}")

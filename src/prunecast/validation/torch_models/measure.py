@@ -53,8 +53,8 @@ def measure(
 ) -> Row:
     """Return the measured numbers of a case, ready for JSON.
 
-    They are times in us by variant (`us`), kernels of compiled variants (`traces`), output errors of the
-    variants (`error`), and reasons of variants that failed (`refused`).
+    Keys: `us`, time in us of each variant; `traces`, kernels of each compiled variant; `error`, output error
+    of each variant; `refused`, reason of each variant that failed.
     """
     torch.manual_seed(0)
     torch._dynamo.reset()

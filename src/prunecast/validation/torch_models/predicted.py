@@ -1,4 +1,4 @@
-"""`predict_case`: predict a pass of a model in torch, dense and with all layers pruned by one pattern."""
+"""`predict_case`: predict a forward pass of a model in torch, dense and with all layers pruned."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,15 +24,15 @@ class Case(NamedTuple):
     """Model, forward pass and pruning of a measurement."""
 
     model: str
-    """A name of `transformers()`, or a folder as Hugging Face writes it."""
+    """Name of a standard transformer, a key of `transformers()`; or the path of a Hugging Face folder."""
     run: Pass
     sparsity: float = 0.75
     pattern: str = "tile-wise:128"
     blocks: int | None = None
     """Number of transformer blocks of a standard model; None for all."""
     promise: Promise | None = None
-    """Predicted times in the recipe of a folder that `prune` wrote; such a folder is measured with its
-    recipe.
+    """Predicted times from the recipe of a folder that `prune` wrote. The folder is then measured with its
+    recipe, and `sparsity` and `pattern` are not used.
     """
 
     @property
@@ -65,21 +65,23 @@ SAMPLE = 256
 
 
 class ModelPrediction(NamedTuple):
-    """Predicted times of a pass, dense and sparse."""
+    """Predicted times of a forward pass of the dense and of the sparse model."""
 
     dense: ModelTime
     sparse: ModelTime
 
     @property
     def speedup(self) -> float:
-        """Dense time over sparse."""
+        """Dense time divided by sparse time."""
         return self.dense.seconds / self.sparse.seconds
 
 
 def predict_case(
     case: Case, gpu: GpuSpec, *, engine: str = "simulator", dtype: str = "fp16", progress: Progress = silent
 ) -> ModelPrediction:
-    """Predict a pass, dense as `torch.compile` runs it, and sparse as `prunecast.torch.sparsify` runs it.
+    """Predict the time of a forward pass of the dense and of the sparse model.
+
+    The dense model runs with `torch.compile`, the sparse one with `prunecast.torch.sparsify`.
 
     The pruned weights are normal random numbers. The model has no head.
 

@@ -11,8 +11,8 @@ from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
 from prunecast.workload.timed_passes import BATCH
 
 POINTS = 0.03
-"""A promise is kept if the measured share of the dense time is at most this much above the promised share.
-Kind: choice."""
+"""A promise is kept if the measured ratio of sparse to dense time exceeds the promised ratio by at most this
+difference. Kind: choice."""
 
 
 class Promise(NamedTuple):
@@ -26,7 +26,7 @@ class Promise(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Predicted time of the pruned model over that of the dense model."""
+        """Predicted time of the pruned model divided by that of the dense model."""
         return self.seconds / self.dense_seconds
 
     @classmethod

@@ -17,8 +17,8 @@ REST_S = 0.005
 RECORDED_NAME = 100
 """Characters of a kernel's name in a record."""
 BUSY_CYCLES = 400_000
-"""Cycles, about 200 us, for which the GPU is kept busy before a timed graph: the host needs as long to launch
-it.
+"""Cycles, about 200 us, for which the GPU is kept busy before a timed graph, since the host needs this time
+to launch the graph.
 """
 
 
@@ -78,11 +78,11 @@ class _HostStream:
 
 
 def times_us(variants: dict[str, Forward], rounds: int, *, rest_s: float = REST_S) -> dict[str, float]:
-    """Return variant -> median time of a single pass in us; variants alternate, with rests of `rest_s`
-    seconds.
+    """Return a dict from variant to the median time of a single forward pass in us.
 
-    Before a graph, a kernel keeps the GPU busy until the host has enqueued the graph, so that its launch time
-    does not count, as in a loop of replays. The time of an eager pass includes its launches.
+    Variants are timed alternately, with rests of `rest_s` seconds. Before a graph, a kernel keeps the GPU
+    busy until the host has enqueued the graph, so that the host time of the launch does not count, as in a
+    loop of replays. The time of an eager pass includes its launches.
     """
     for forward in variants.values():
         for _ in range(3):
@@ -117,8 +117,9 @@ class Trace(NamedTuple):
     span_us: float
     """Time from the first kernel's begin to the last one's end."""
     ends: tuple[tuple[str, float, float], ...] = ()
-    """Kernels in the order of their ends: name, us from the end of the kernel before to its own end, and us
-    from its begin to its end; medians over the passes. Empty if passes differ."""
+    """Kernels in the order of their ends, as (name, a, b): a is the time in us from the end of the preceding
+    kernel to the end of this one, b the time in us from begin to end of this kernel. Both are medians over
+    the passes. Empty if the passes ran different kernels."""
 
     def record(self) -> dict[str, Any]:
         """Return times and kernels for a record, names shortened to `RECORDED_NAME` characters."""
@@ -130,8 +131,8 @@ class Trace(NamedTuple):
     def rows(self) -> list[tuple[str, float, float, float]]:
         """Return each kernel's name, launches, us from begin to end, and us that it adds to the pass.
 
-        Launches overlap, so that the times from begin to end do not add up to the time of the pass. The last
-        number is 0 if passes differ.
+        Launches overlap, so that the times from begin to end do not add up to the time of the pass. The time
+        that a kernel adds is 0 if the passes ran different kernels.
         """
         added: dict[str, float] = {}
         for name, us, _ in self.ends:
@@ -195,7 +196,7 @@ def trace_of(passes: list[list[_Event]]) -> Trace:
 
 
 def _ends_of(passes: list[list[_Event]]) -> tuple[tuple[str, float, float], ...]:
-    """Return `Trace.ends`. Launches of one graph overlap, so that their durations do not add up."""
+    """Return `Trace.ends`. Times between ends add up to the time of a pass even if launches overlap."""
     ordered = [sorted(events, key=lambda event: event.end) for events in passes]
     names = {tuple(event.name for event in events) for events in ordered}
     if len(names) != 1:
@@ -209,5 +210,5 @@ def _ends_of(passes: list[list[_Event]]) -> tuple[tuple[str, float, float], ...]
 
 
 def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Return the RMS of the difference over the RMS of `wanted`."""
+    """Return the RMS of (`found` - `wanted`), divided by the RMS of `wanted`."""
     return float((found.float() - wanted.float()).norm() / wanted.float().norm())
