@@ -174,7 +174,7 @@ def _elements(case: Case, rng: np.random.Generator) -> ElementMap:
 
 
 def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
-    """Return a map of tiles that keep random groups of four columns, and in each row 2 weights of each group."""
+    """Return a map of tiles that keep random groups of four columns, 2 of 4 weights in each row."""
     if case.sparsity < 0.5:
         raise BadInput(f"{case.name}: {case.pattern} keeps 2 of 4 at most, got sparsity {case.sparsity}")
     tiles, groups = RowTiles.of(np.arange(case.m), height), case.k // 4
@@ -188,7 +188,7 @@ def _nested(case: Case, height: int, rng: np.random.Generator) -> NestedMap:
 
 
 def _two_of_four(rows: int, columns: int, rng: np.random.Generator) -> MaskArray:
-    """Return a (rows, columns) bool mask with two random elements in every group of four neighbours of a row."""
+    """Return a (rows, columns) bool mask with two random elements in each group of four columns of a row."""
     choices = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
     drawn = choices[rng.integers(0, 6, (rows, columns // 4))]
     return np.asarray(drawn.reshape(rows, columns), np.bool_)

@@ -383,8 +383,7 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
 
 
 def _like_base(base: str, document: Mapping[str, Any], device: Mapping[str, Any], name: str) -> str:
-    """Return the text of a spec with the measured and the reported quantities; `like` names the base for all
-    others."""
+    """Return the text of a spec with the measured and the reported quantities, and a `like` to the base."""
     capability, near = str(device["compute_capability"]), load_gpu(base)
     if capability != str(near.compute_capability):
         raise BadInput(f"{base}: wanted a base of compute capability {capability}, that of the device")

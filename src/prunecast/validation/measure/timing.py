@@ -91,7 +91,7 @@ class Burst(NamedTuple):
 
 
 def burst_timer(stream: Any) -> Timer:
-    """Return a timer of a CuPy stream. After work it rests nine times as long as the work, and at least 8 ms."""
+    """Return a timer of a CuPy stream that rests nine times as long as it works, and at least 8 ms."""
     gpu = CupyStream(stream)
     return Timer(
         stream=gpu, clock=gpu, rest_s=lambda worked_s: max(REST_TIMES_WORK * worked_s, SHORTEST_REST_S)
