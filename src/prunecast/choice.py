@@ -53,7 +53,7 @@ predicts a gain from idle SMs. Kind: chosen by the regret on 67 recorded product
 validate it (H200, 2026-11-22).
 """
 NEARLY_ALL = 0.95
-"""Fraction of the SMs that counts as nearly all. Kind: chosen with `TIE`."""
+"""Least fraction of the SMs that counts as nearly all. Kind: chosen with `TIE`."""
 
 FEW_SMS_TIE = 1.06
 """Value of `TIE` for persistent blocks whose work items have at most `SHORT_STEPS` k-steps in the mean.

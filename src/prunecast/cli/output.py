@@ -66,7 +66,7 @@ def _csv_text(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a text that spreadsheets and terminals only show; return values of other types unchanged."""
+    """Return a text with control characters escaped and formulas quoted; keep values of other types."""
     if not isinstance(value, str):
         return value
     text = printable(value)

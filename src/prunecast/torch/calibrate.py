@@ -139,8 +139,8 @@ def _weighted_norms(
     Parameters
     ----------
     experts : module that sums the weighted outputs of the chosen experts; it is called without its hooks
-    x : (tokens, features)
-    chosen, weights : (tokens, experts per token)
+    x : (tokens, features) inputs
+    chosen, weights : (tokens, experts per token) indices of the chosen experts, and their router weights
     """
     found = {}
     for expert in chosen.unique().tolist():

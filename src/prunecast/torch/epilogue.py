@@ -79,7 +79,7 @@ def interleaved(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 def strides_seen_as(shape: Sequence[int], columns: int) -> tuple[int, ...]:
-    """Return the strides with which a tensor (rows, columns) is viewed as its transpose (*shape, rows).
+    """Return the strides of the transposed view (*shape, rows) of a contiguous tensor (rows, columns).
 
     The tensor has one token per column; `shape` are the dimensions of the tokens.
     """

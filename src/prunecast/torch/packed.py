@@ -145,9 +145,7 @@ class PackedProduct(torch.nn.Module):  # type: ignore[misc]
         return y.view(*x.shape[:-1], self.rows)
 
     def _directly(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return y without calling the torch operators; None if these must be used (tracing, gradients,
-        fp8).
-        """
+        """Return y without calling torch operators; None if they are needed (tracing, gradients, fp8)."""
         if self.number_format or torch.compiler.is_dynamo_compiling():
             return None
         own = self._eager

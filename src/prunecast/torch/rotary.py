@@ -199,7 +199,7 @@ def _may_overwrite(product: Node, rotations: list[_Rotation]) -> bool:
 def _reads_after(user: Node, own: set[Node], last: int) -> bool:
     """Return whether the node `user` reads only heads that are rotated, or only features from `last` on.
 
-    `own` are the nodes that read the heads to rotate them.
+    `own` are the views of the result through which only the rotation reads its heads.
     """
     if user in own:
         return True
