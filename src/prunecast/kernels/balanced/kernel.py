@@ -111,8 +111,9 @@ def plan_balanced(
 
 
 def _balanced_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[_BalancedConfig, ...]:
-    """Return the configs whose windows of B fit into shared memory. A block can still be too large if the
-    packed weights (records) do not fit, too. Raise BadInput in the same cases as `plan_balanced`.
+    """Return the configs whose windows of B fit into shared memory. The packed weights of a block (records),
+    which need shared memory in addition, are not checked. Raise BadInput in the same cases as
+    `plan_balanced`.
     """
     _check(elements, n, dtype, gpu)
     if n == 1:  # one wave of blocks if that needs at most four rows per warp

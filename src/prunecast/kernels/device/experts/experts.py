@@ -28,8 +28,8 @@ from prunecast.plan.expert_items import RANGES_TOGETHER, most_ranges, one_item_p
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 
 MOST_EXPERTS = 1024
-"""Maximum number of experts of a layer, and threads of a block of the launches that process one expert per
-thread. Kind: CUDA source, `experts.cu`."""
+"""Maximum number of experts of a layer, and threads of a block of `count_tokens`, `route_tokens` and
+`list_items`. Kind: CUDA source, `experts.cu`."""
 MOST_ROUTE_BLOCKS = 32
 """Maximum number of blocks that route tokens, limited because each block reads the token counts of all
 blocks. Kind: choice, one (token, expert) pair per thread for 4096 tokens with 8 experts each."""

@@ -60,8 +60,8 @@ class _CsrConfig(NamedTuple):
 
     @property
     def elements_of_warp(self) -> int:
-        """Number of elements that a warp processes. A preceding launch (`csr_partition_kernel`) finds the row
-        in which they begin.
+        """Number of elements that a warp processes. A preceding launch (`csr_partition_kernel`) locates these
+        elements.
         """
         return self.elements // self.warps
 
