@@ -29,7 +29,8 @@ from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.models import bound_cycles, estimate
 from prunecast.models.case import Estimate
 from prunecast.patterns import parse_pattern, weigh
-from prunecast.simulator import POLICIES, SimResult, simulate
+from prunecast.simulator import POLICIES, SimResult
+from prunecast.workload.engines import simulate
 
 __all__ = ["ALLOWED", "ENGINES", "GPUS", "LAWS", "Case", "allowed", "draw_of", "excess", "findings_of"]
 

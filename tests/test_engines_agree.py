@@ -10,6 +10,7 @@ from prunecast.kernels import KERNELS, KernelPlan, Schedule
 from prunecast.models import bound_cycles, estimate
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
 from prunecast.simulator import ATTRIBUTION, PIPES, STALLS, simulate
+from prunecast.workload.engines import simulate as simulate_as_commands
 from tests.kernels.layouts import PLANNED
 
 GPUS = ("h200-sxm", "a100-sxm4-80gb", "t4", "v100-sxm2-16gb", "rtx-4090", "b200")
@@ -94,6 +95,16 @@ def test_a_result_is_consistent_in_itself(kernel: str, gpu_name: str) -> None:
     assert result.sm_items.sum() == plan.item_count
     assert np.all(result.sm_busy_cycles <= result.cycles)
     assert np.all(result.sm_tensor_cycles <= result.cycles)
+
+
+@pytest.mark.parametrize("state", ["burst", "sustained"])
+@pytest.mark.parametrize("kernel", PLANNED)
+def test_the_first_clock_of_a_simulation_changes_it_by_a_few_percent(kernel: str, state: str) -> None:
+    """Clocks agree within 2 %, and so do the DRAM writes, with which either simulation ends."""
+    gpu = load_gpu("h200-sxm")
+    plan = plan_for(kernel, gpu)
+    plain, guided = simulate(plan, gpu, state=state), simulate_as_commands(plan, gpu, state=state)
+    assert guided.seconds == pytest.approx(plain.seconds, rel=0.04)
 
 
 @pytest.mark.parametrize("kernel", PLANNED)

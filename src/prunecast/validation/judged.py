@@ -166,16 +166,20 @@ def judge_rows(
     run = {(name, state): Engine(name=name, gpu=gpu, state=state) for name in names for state in STATES}
     judged: list[Judged] = []
     waiting: deque[tuple[Judged, dict[str, Future[Outcome]]]] = deque()
-    for place, row in enumerate(rows, 1):
-        plan, note = _planned(row, gpu, maps)
-        futures = {name: run[name, row.case.state].start(plan) for name in names} if plan else {}
-        waiting.append((_unpredicted(row, plan, note), futures))
-        # Limit the queue: a plan can need megabytes of memory.
-        while len(waiting) > (2 * (os.cpu_count() or 1) if place < len(rows) else 0):
-            done, futures = waiting.popleft()
-            predicted = {name: _predicted(future.result()) for name, future in futures.items()}
-            judged.append(replace(done, predicted=predicted))
-            progress("predicting", len(judged), len(rows))
+    try:
+        for place, row in enumerate(rows, 1):
+            plan, note = _planned(row, gpu, maps)
+            futures = {name: run[name, row.case.state].start(plan) for name in names} if plan else {}
+            waiting.append((_unpredicted(row, plan, note), futures))
+            # Limit the queue: a plan can need megabytes of memory.
+            while len(waiting) > (2 * (os.cpu_count() or 1) if place < len(rows) else 0):
+                done, futures = waiting.popleft()
+                predicted = {name: _predicted(future.result()) for name, future in futures.items()}
+                judged.append(replace(done, predicted=predicted))
+                progress("predicting", len(judged), len(rows))
+    finally:
+        for each in run.values():
+            each.stop()
     return judged
 
 

@@ -85,7 +85,8 @@ def _draw_groups(
     draw : `bar` or `barh` of the axes
     names : names of the bars of a group
     """
-    values, size = np.array(rows, dtype=np.float64), 0.85 / len(names)  # None is NaN
+    values = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))  # None is NaN
+    size = 0.85 / len(names)
     first = np.arange(len(values)) - size * (len(names) - 1) / 2
     return [
         draw(first + size * place, values[:, place], size, label=name, color=_colour(name, place))
