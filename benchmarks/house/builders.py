@@ -39,7 +39,7 @@ ROLES = {
     "seconds of a pass": Role(r"def (pass_seconds|model_seconds|model_time)\b", "row 7"),
     "record of a pruned layer": Role(r"class PrunedLayer\b", "row 19"),
     "recipe": Role(r"class Recipe\b", "row 19"),
-    "masks that are subsets of earlier ones": Role(r"class (MaskPath|GradualTarget)\b|def masks_within\b"),
+    "masks that are subsets of earlier ones": Role(r"class MaskPath\b|def masks_within\b"),
     "list of the tile kernel's configs": Role(
         r"^(TILE_FORMS = |PARTS = \{$|_FORMS = \(|_MMA_FORMS|_CORE_FORMS|_SPARSE_SHAPES)", "row 21"
     ),

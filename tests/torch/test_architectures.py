@@ -281,9 +281,16 @@ def test_layers_that_cannot_be_converted_are_named():
         def forward(self, x):
             return x @ self.weight.T + self.bias
 
+    class Packed(torch.nn.Linear):
+        def __init__(self, *sizes):
+            super().__init__(*sizes)
+            del self.weight
+            self.register_buffer("weight_packed", torch.zeros(64, 32, dtype=torch.uint8))
+
     model = torch.nn.ModuleDict(
         {
             "other": Other(64, 64),
+            "packed": Packed(64, 64),
             "same": Same(64, 64),
             "zero": torch.nn.Linear(64, 64),
             "attention": torch.nn.MultiheadAttention(64, 4),
@@ -295,6 +302,7 @@ def test_layers_that_cannot_be_converted_are_named():
     assert done.layers == ("same", "mixed")
     assert dict(line.split(": ") for line in done.left) == {
         "other": "Other computes something else than nn.Linear",
+        "packed": "Packed computes something else than nn.Linear",
         "zero": "all its weights are zero",
         "attention.in_proj_weight": "MultiheadAttention reads its weights itself",
         "attention.out_proj": "NonDynamicallyQuantizableLinear computes something else than nn.Linear",

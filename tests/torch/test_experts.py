@@ -131,6 +131,7 @@ def test_modules_that_compute_something_else_stay_dense_and_are_named():
             self.down_proj_bias = torch.nn.Parameter(torch.zeros(EXPERTS, HIDDEN).half())
 
     assert [stack.name for stack in find_experts(model_of(Experts()))] == ["experts"]
+    assert find_experts(model_of(Experts().to(torch.float8_e4m3fn))) == []
     for other in (Halved(), Biased()):
         model = torch.nn.ModuleDict({"experts": other, "linear": torch.nn.Linear(64, 64).half()})
         done = sparsify(model, "tile-wise:16", sparsity=0.5, **OPTIONS)

@@ -7,7 +7,6 @@ a group receive the same x. If they do not, the whole product is computed for ea
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -127,9 +126,13 @@ def _multiplies(module: nn.Linear) -> bool:
     """
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
         return False
-    x = random_like((2, module.in_features), module.weight)
-    linear = partial(nn.functional.linear, weight=module.weight, bias=module.bias)
-    return compute_alike(module, linear, x)  # False if the weights are packed
+
+    # Quantised subclasses may have no weight, or one that cannot be read: then both functions raise
+    def linear(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x.to(module.weight), module.weight, module.bias)
+
+    x = random_like((2, module.in_features), torch.empty(0))
+    return compute_alike(lambda x: module(x.to(module.weight)), linear, x)
 
 
 def _other_matrices(module: nn.Module) -> list[tuple[str, str]]:

@@ -91,10 +91,13 @@ def known_layer(key: int, tiles: torch.Tensor, dtype: torch.dtype | str, gpu: st
 
     Raises
     ------
-    BadInput : the tensor of tiles belongs to a layer with another number
+    BadInput : the tensor of tiles belongs to a layer with another number, or would have to be read from the
+        GPU while a graph is being captured
     """
     found = _LAYERS.get(key)
     if found is None:
+        if tiles.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise BadInput("nothing is prepared for this layer: call it once before it is captured")
         name = dtype if isinstance(dtype, str) else dtype_name(dtype)
         found = register_layer(tiles_from_tensor(tiles), name, load_gpu(gpu))
         if found.key != key:

@@ -206,7 +206,8 @@ def _of_one(node: fx.Node, module: Any) -> Adder | None:
 
     Return None for another node.
     """
-    if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):
+    is_size = node.op == "call_method" and node.target == "size" and len(node.all_input_nodes) == 1
+    if is_size or (node.target is getattr and node.args[1] == "shape"):
         return lambda given: Made(given.graph.node_copy(node, lambda _: given.x), is_planes=False)
     if type(module) in _GONE or (node.target == "contiguous" and node.op == "call_method"):
         return lambda given: Made(given.x)

@@ -97,8 +97,9 @@ class MmaOperator(Operator):
         super().__init__(plan, packed, **options)
         if plan.work.parts.max(initial=1) > 1:
             resources = plan.resources
+            # Blocks for rows in no tile come last, and no block waits for them
             check_resident(
-                self._function, packed.blocks, resources.threads, resources.shared_bytes, self.device
+                self._function, plan.blocks, resources.threads, resources.shared_bytes, self.device
             )
 
     @classmethod
