@@ -10,7 +10,7 @@ from prunecast.hardware.spec import GpuSpec
 
 
 class MemoryPass(NamedTuple):
-    """Bytes that a kernel moves, and the other quantities that determine its duration
+    """Bytes that a kernel moves, and the other quantities in the formula of its duration t.
 
     t = start + max(overlapped, copied / copy rate + l2 / L2 rate + one-way / DRAM rate)
 

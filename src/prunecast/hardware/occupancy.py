@@ -13,11 +13,11 @@ class BlockResources(NamedTuple):
 
     threads: int
     registers_per_thread: int
-    """Registers that the compiler reports, those of a thread at entry."""
+    """Registers per thread that the compiler reports: those that a thread has when the kernel starts."""
     shared_bytes: int
     """Static and dynamic shared memory, without the bytes reserved by the system."""
     stages: int = 0
-    """Pipeline stages in shared memory; 0 without a pipeline."""
+    """Number of pipeline stages in shared memory; 0 if the kernel has no pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,9 @@ class LaunchPower(NamedTuple):
     """Power and time of a launch that repeats for several seconds."""
 
     watts: float
-    """Mean power of the board."""
+    """Mean power of the board in W."""
     seconds: float
-    """Time of a launch."""
+    """Time of a launch in seconds, at this power."""
 
     @property
     def joules(self) -> float:

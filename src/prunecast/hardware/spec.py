@@ -74,18 +74,18 @@ class GpuSpec:
     # Arithmetic; FMA counts one multiply and one add, tensor rates are with fp32 accumulation
     tensor_fp16_fma_per_clk_per_sm: int = _quantity("FMA/clk", may_be_zero=True)
     tensor_bf16_fma_per_clk_per_sm: int = _quantity("FMA/clk", may_be_zero=True)
-    """0 where there are no bf16 tensor instructions."""
+    """0 if the GPU has no bf16 tensor instructions."""
     tensor_tf32_fma_per_clk_per_sm: int = _quantity("FMA/clk", may_be_zero=True)
-    """0 where there are no tf32 tensor instructions."""
+    """0 if the GPU has no tf32 tensor instructions."""
     tensor_fp8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
-    """FMAs of e4m3 with fp32 accumulation; 0 where there are no fp8 tensor instructions."""
+    """FMAs of e4m3 with fp32 accumulation; 0 if the GPU has no fp8 tensor instructions."""
     tensor_int8_fma_per_clk_per_sm: int = _quantity("FMA/clk", optional=True)
-    """0 where there are no int8 tensor instructions."""
+    """0 if the GPU has no int8 tensor instructions."""
     fp32_fma_per_clk_per_sm: int = _quantity("FMA/clk")
     mma_sync_share: float = _quantity("ratio")
-    """Fraction of the tensor rate that warp-level mma.sync reaches (0.63 on Hopper, 1 before)."""
+    """Fraction of the dense tensor rate that warp-level mma.sync reaches: 0.63 on Hopper, 1 on older GPUs."""
     sparse_tensor_factor: float = _quantity("ratio", may_be_zero=True)
-    """Rate of 2:4 sparse tensor instructions over dense ones; 0 where there are none."""
+    """Rate of 2:4 sparse tensor instructions, divided by that of dense ones; 0 if the GPU has none."""
     tensor_latency_cycles: int = _quantity("cycle")
     """Cycles from the end of an instruction's time in the tensor pipe until its result can be read."""
     warpgroup_latency_cycles: int = _quantity("cycle")
@@ -128,12 +128,12 @@ class GpuSpec:
     same line.
     """
     l2_same_row_bytes: tuple[float, ...] = _quantity("byte")
-    """Row sizes at which `l2_same_row_cycles` was measured, where many blocks read the same rows in step;
-    values in between are interpolated linearly.
+    """Row sizes in bytes for which `l2_same_row_cycles` was measured; values in between are interpolated
+    linearly.
     """
     l2_same_row_cycles: tuple[float, ...] = _quantity("cycle")
-    """Extra cycles until 512 rows of each size of `l2_same_row_bytes` arrive, per block that reads them in
-    step: L2 serializes requests for one line.
+    """Extra cycles until 512 rows arrive, per block that reads the same rows at the same time, for
+    each row size of `l2_same_row_bytes`. Reason: L2 serializes requests for one line.
     """
     l2_second_line_share: float = _quantity("ratio", may_be_zero=True)
     """Extra time of a 128-byte chunk of a row that spans two L2 lines, as a fraction of that of an aligned
@@ -197,9 +197,10 @@ class GpuSpec:
     clock_burst_hz: tuple[float, ...] = _quantity("Hz")
     clock_sustained_hz: tuple[float, ...] = _quantity("Hz")
     clock_activity_per_l2_byte_per_clk: float = _quantity("clk/byte", may_be_zero=True)
-    """Activity that moving one byte per clk and SM from L2 adds to the tensor duty."""
+    """Activity of L2 traffic of one byte per clk and SM, in units of the tensor duty."""
     clock_activity_per_dram_byte_per_clk: float = _quantity("clk/byte", may_be_zero=True)
-    """Activity that moving one byte per clk from DRAM, shared evenly by the SMs, adds to the tensor duty."""
+    """Activity of DRAM traffic of one byte per clk and SM (all traffic / number of SMs), in units of the
+    tensor duty."""
     clock_bf16_duty: float = _quantity("ratio")
     """Activity of bf16 tensor work divided by that of the same work in fp16."""
     clock_in_step_l2: float = _quantity("ratio")

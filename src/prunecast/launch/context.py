@@ -1,4 +1,4 @@
-"""`LaunchContext`: a plan on a GPU in a sequence of similar launches, the input of both prediction engines.
+"""`LaunchContext`: a plan on a GPU in a sequence of similar launches, the input of simulator and closed form.
 
 A plan describes the launch itself. This module adds the properties that depend on the GPU: whether the launch
 overlaps the preceding one (programmatic dependent launch, PDL), on which SMs its CTAs are expected, which
@@ -66,9 +66,9 @@ class _Found(NamedTuple):
     """Fractions of the operands that are in L2 when a launch begins, each 0 to 1."""
 
     read: float
-    """Fraction of the bytes of A and B."""
+    """Fraction of the bytes of A and B that L2 contains."""
     written: float
-    """Fraction of C, which the next launch overwrites before it is evicted."""
+    """Fraction of C that the next launch overwrites in L2 before it is evicted."""
 
 
 def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
@@ -95,7 +95,7 @@ def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
 
 
 def _kept(size: float, gpu: GpuSpec) -> float:
-    """Return the fraction of cyclically used data of `size` bytes that is still in L2.
+    """Return the fraction of `size` bytes of data that is still in L2 if all of them are used in turn.
 
     The fraction falls linearly with `size`, from 1 at the largest size that is kept completely to 0 at the
     smallest size of which nothing is kept. The launch costs contain both sizes as ratios to the usable L2.
@@ -141,8 +141,8 @@ class LaunchContext:
     places : (blocks,) block slot of each block, for co-resident launches in which some blocks share an SM;
         slot p is on SM p mod SMs. None if blocks are assigned to SMs round robin
     b_in_l2 : True if L2 contains B when the launch begins
-    pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns,
-        if all blocks are already waiting there; else 0
+    pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns
+        in blocks that are already waiting; 0 if some blocks start later
     other_launches_s : seconds of other kernels that a library launches, e.g. a split-K reduction
     """
 
@@ -182,7 +182,7 @@ class LaunchContext:
 
     @property
     def crowd(self) -> int:
-        """Number of blocks on the SM with the most blocks."""
+        """Number of blocks that are resident on the SM with the most blocks."""
         if self.places is not None:
             return int(np.bincount(self.places % self.gpu.sm_count).max())
         return max(min(self.fit.blocks_per_sm, -(-self.plan.item_count // self.gpu.sm_count)), 1)

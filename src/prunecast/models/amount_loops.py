@@ -27,9 +27,9 @@ class Sizes(NamedTuple):
     """Sizes of each kind of work item, from which its work counts are computed; each (kinds,) float64."""
 
     steps: FloatArray
-    """K-steps."""
+    """Number of k-steps."""
     columns: FloatArray
-    """Kept columns."""
+    """Number of kept columns."""
     multiplied: FloatArray
     """Kept columns, plus columns of zeros that pad short items to `KernelPlan.fewest_steps` k-steps."""
     rows_share: FloatArray
@@ -145,7 +145,7 @@ class RowsOfItems(NamedTuple):
     stop: FloatArray
     """(items,) end of the item's columns, in the unit of `start`."""
     density: FloatArray
-    """(items,) fraction of the rows of a segment that the tile reads."""
+    """(items,) fraction of the rows of B in a segment that the item's tile keeps."""
     abreast: IntArray
     """(items,) index of the item's group, 0 <= group < items. Items of a group read the same token range in
     the same wave, and so close in time that one DRAM read of a row serves all of them. Different groups of a
@@ -158,10 +158,11 @@ class RowsOfItems(NamedTuple):
 
 @njit()
 def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out_read, out_waits):
-    """Return the bytes of A and B that DRAM reads again because L2 has evicted them (model: `traffic.py`).
+    """Return the bytes of A and B that DRAM reads again because L2 has evicted them.
 
-    Items of the first wave run in lockstep: all of them wait for data that one of them reads first. In later
-    waves only the first reader of a piece of A or of a row of B waits.
+    The docstring of `traffic._wave_reads` describes the model. A piece of A is the packed weights of one tile
+    or k-slice. Items of the first wave run in lockstep, so that all of them wait for data that one of them
+    reads from DRAM. In later waves only the first reader of a piece of A or of a row of B waits.
 
     Parameters
     ----------

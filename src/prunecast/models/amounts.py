@@ -25,7 +25,7 @@ ten times as long as the table."""
 
 
 class _ItemKinds(NamedTuple):
-    """Items grouped by kind."""
+    """Work items grouped by kind; items of one kind have equal work counts."""
 
     of_item: Index
     """(items,) kind of each item."""

@@ -43,9 +43,9 @@ class _WaveShares(NamedTuple):
     """
 
     work: FloatArray
-    """Fractions of the cycles of all items, without waits for DRAM."""
+    """Cycles of the items of each wave, without waits for DRAM, divided by those of all items."""
     reads: FloatArray
-    """Fractions of the bytes of A and B that DRAM delivers."""
+    """Bytes of A and B that DRAM delivers in each wave, divided by those of the launch."""
 
 
 _ONE_WAVE = _WaveShares(np.ones(1), np.ones(1))

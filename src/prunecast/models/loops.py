@@ -255,7 +255,7 @@ class SmEnds(NamedTuple):
     quiet: float
     """Cycles at the start in which no data are transferred."""
     together: float
-    """Sum of `lasting`."""
+    """Sum of `lasting`: cycles from `quiet` until the last SM ends."""
 
 
 class ChipEnds(NamedTuple):
@@ -297,7 +297,7 @@ class ChipEnds(NamedTuple):
     wave_reads: np.ndarray
     """(waves,) bytes of A and B that DRAM delivers in each wave, divided by those of the whole launch."""
     queues: bool
-    """True if requests queue at DRAM already while its mean utilization is below 1."""
+    """True if SMs wait in DRAM's queue even when its mean utilization is below 1."""
     busy_share: float
     """Mean over all SMs of the time until its last block ends, divided by the largest such time (0 to 1). The
     power that the GPU draws, and with it the clock, depends on it."""
@@ -318,7 +318,7 @@ def stretched(ends, most):
 
 @njit()
 def queued(ends, reads, evenly, wave_work, wave_reads, order):
-    """Return the cycles until the last SM ends, with queueing at DRAM; at least `stretched`.
+    """Return the cycles until the last SM ends, with queueing at DRAM; at least the result of `stretched`.
 
     Waves of items follow each other. A wave lasts (work^p + dram^p)^(1/p) cycles with p = `order`, since SMs
     wait for DRAM even if it is not always busy. Example: with work = dram and p = 5 it lasts 15 % longer than

@@ -100,8 +100,8 @@ class _Term(NamedTuple):
 
     section: ProgramSection
     on_step: bool
-    """True if the instruction acts on a k-step, `shift` after the current one, and is skipped if that k-step
-    does not exist."""
+    """True if the instruction acts on a k-step, and is skipped if the item does not have this k-step. It is
+    `shift` k-steps after the current one."""
     shift: int
     unit: Unit
     clip: Clip
@@ -123,7 +123,7 @@ class Table(NamedTuple):
     of_block: FloatArray
     """(quantities,) sum of the work of `start` and `finish`."""
     tensor_warps: float
-    """Number of warps of a block that share its tensor work."""
+    """Number of warps of a block that share its tensor work: work of all warps / work of the busiest warp."""
 
 
 _CLIPS = {

@@ -129,7 +129,8 @@ def _wave_reads(
     the fraction c of the rows of a token range is in L2, the tile reads s * (1 - c) of them from DRAM, in
     each segment of columns that the item reads.
 
-    Items of a wave that are not in step find in L2 the fraction of the rows that it holds at any time.
+    Items of a wave that read a row at unrelated times find it in L2 with a probability equal to the fraction
+    of all rows that L2 holds at any time.
 
     Not modelled: blocks of a wave that drift apart because DRAM serves some of them earlier, and partial
     eviction near the capacity limit.
@@ -211,7 +212,7 @@ def _abreast(
     b_bytes: FloatArray,
     capacity: float,
 ) -> _Int64Array:
-    """Return the group number of each item, (items,) int64; see `RowsOfItems.abreast`.
+    """Return `RowsOfItems.abreast`, (items,) int64: the group of each item; a group shares its reads of B.
 
     Two items of a wave share the DRAM read of a row if L2 still holds the row when the second item reads it.
     This is so if the items are at most `window` columns of A apart, both when they begin and halfway. An item

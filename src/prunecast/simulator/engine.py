@@ -141,7 +141,7 @@ LOCAL_OPS = sum(
         WAIT_MMA,
     )
 )
-"""Set of the operations that read and change only the state of their own SM, a bit for each."""
+"""Bit mask of local operations, which read and change only the state of their own SM: bit `op` for each."""
 
 
 # ---- the queue of SMs: a winner tree of wake times and SMs; on a tie the lower SM wins. The leaves are the
@@ -311,7 +311,10 @@ def _keep_written(mem, item_number, size):
 
 @inlined
 def _line_bytes(mem, ins, size):
-    """Return the line-aligned bytes that cost L2 as much as `size` bytes of the instruction's rows."""
+    """Return the number of line-aligned bytes that need as much L2 time as `size` bytes of these rows.
+
+    Rows that are not aligned to L2 lines need more time: by the factor `line_cost` of the instruction.
+    """
     return size * mem[ins + I_LINE_COST] // WHOLE_LINES
 
 
@@ -362,7 +365,7 @@ def _acts_on_step(mem, ins):
 
 @inlined
 def _fits_item(mem, ins, item):
-    """Return True if the instruction's `when` applies to the item."""
+    """Return True if the condition `when` of an instruction holds for an item."""
     when = mem[ins + I_WHEN]
     if when == PARTIAL:
         return mem[item + T_OWNER] == 0

@@ -65,8 +65,8 @@ class SimResult:
     sm_tensor_cycles : (SMs,) int64, cycles in which the tensor pipes of an SM are busy, mean over its
         sub-partitions
     sm_items : (SMs,) int64, work items started on each SM
-    l2_hit_rate : fraction of the bytes read through L2 that hit
-    l2_bytes, dram_bytes : bytes moved through L2, and by DRAM
+    l2_hit_rate : fraction of the bytes read through L2 that hit, 0 to 1
+    l2_bytes, dram_bytes : bytes that L2 and DRAM read and write
     warp_instructions : warp instructions issued
     operations : executed instructions of warp programs, each of which represents `issue` warp instructions
     """
@@ -111,8 +111,8 @@ class _Account:
     work : (SMs,) busy cycles of the unit that does the useful work (tensor pipes, or issue for CUDA cores)
     items : number of work items
     first_work, last_work : first and last useful cycle of the SM that is busy longest
-    wait_data, fix_up : mean stall cycles of a warp of the largest role on that SM: waits for data, and for
-        partial sums
+    wait_data, fix_up : stall cycles of that SM on data and on partial sums, divided by its number of warps of
+        the role with the most warps
     """
 
     cycles: int

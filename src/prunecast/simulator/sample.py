@@ -29,9 +29,9 @@ class SampledBlock(NamedTuple):
     tensor: str
     gpu: GpuSpec
     store_latency: int
-    """Cycles from a block's last store until L2 has it."""
+    """Cycles from a block's last store until its data are in L2."""
     store_bytes_per_clk: float
-    """Bytes per cycle that L2 accepts from this SM while all SMs with a block store."""
+    """Bytes per cycle that L2 accepts from this SM if all SMs that have blocks store at the same time."""
     read_latency: int
     """Latency in cycles of weights, indices and rows of B: that of DRAM, or of L2 if all data are in L2."""
     b_in_l2: bool = False
@@ -55,7 +55,7 @@ class SampledItem(NamedTuple):
 
 
 class SampledRun(NamedTuple):
-    """Number of blocks and items in a sample."""
+    """Numbers of block slots, blocks and items in a sample."""
 
     slots: int = 1
     """Maximum number of resident blocks of the SM."""

@@ -1,8 +1,8 @@
 """Run predicted plans on a GPU, check their results, and report the errors of the predicted times.
 
-Layer: directly below the command line; may import all packages below itself. Only `validation.measure` and
-`validation.torch_models` need a GPU; all other modules read recorded runs. Benchmarks of this project's own
-code are in `benchmarks/`, and its tests are in `tests/`.
+Layer: directly below the command line; may import all packages below itself. Only measuring needs a GPU:
+`validation.measure` uses CuPy, and `validation.torch_models` uses PyTorch. All other modules read recorded
+runs. Benchmarks of this project's own code are in `benchmarks/`, and its tests are in `tests/`.
 
 Read first: `case.py` and `suite.py` (the measured cases), `records.py` (files of measured times),
 `validate.py` (the two entry points), then `tolerance.py` (error bound of a result) and `judged.py` (errors of

@@ -1,9 +1,9 @@
 """Identify the build of a measured kernel by a text that is equal in all runs of the same code.
 
-The project's kernels are identified by their cubins, libraries by their versions. The text
-also contains the versions of driver and toolkit and the measurement protocol. A record header contains the
-digest of the CUDA sources. `cubins.toml` lists which sources were compiled to the same cubins, and
-`docs/howto/add_a_kernel.md` describes how to extend it.
+The project's kernels are identified by their cubins, libraries by their versions. The text also contains the
+versions of driver and toolkit and the measurement protocol. A record header contains the digest of the CUDA
+sources. `cubins.toml` lists which sources were compiled to the same cubins, and
+`docs/howto/add_a_kernel.md` describes how to add sources to this list.
 """
 
 import hashlib

@@ -40,8 +40,8 @@ class Case:
     m, k : rows and columns of A
     n : tokens (columns of B)
     dtype : number format of A, B and C: `fp16`, `bf16` or `fp32`
-    pattern : pattern string
-    sparsity : share of A that is removed
+    pattern : pattern string, e.g. `tile-wise:128`, or `dense`
+    sparsity : fraction of the weights of A that is removed, at least 0 and below 1
     distribution : one of `DISTRIBUTIONS`; in `lognormal:0.8` the number is the spread
     seed : seed of the random map of kept weights
     kernels : names of the kernels that run the case

@@ -302,9 +302,9 @@ def reported(device: Mapping[str, Any]) -> dict[str, Derived]:
 def base_for(device: Mapping[str, Any]) -> str:
     """Return the name of the known GPU that is most similar to a device.
 
-    It has the same compute capability, then the nearest number of SMs, then the nearest memory size. GPUs
-    whose spec is defined relative to another one (`like`) are not considered. The result is `USUAL_BASE` if
-    the compute capability of the device is unknown.
+    Of the GPUs with the same compute capability, it is the one with the nearest number of SMs; on a tie, that
+    with the nearest memory size. GPUs whose spec is defined relative to another one (`like`) are not
+    considered. The result is `USUAL_BASE` if the compute capability of the device is unknown.
 
     Raises
     ------

@@ -76,7 +76,10 @@ def log_error(predicted: npt.ArrayLike, measured: npt.ArrayLike) -> FloatArray:
 
 
 def summarise_errors(predicted: npt.ArrayLike, measured: npt.ArrayLike, names: Sequence[str]) -> ErrorSummary:
-    """Return the summary of the errors of cases; the three sequences have equal, non-zero length."""
+    """Return the summary of the errors of cases.
+
+    `predicted`, `measured` (times) and `names` have one entry per case, and at least one entry.
+    """
     error = log_error(predicted, measured)
     if error.ndim != 1 or error.size == 0 or len(names) != error.size:
         raise BadInput(

@@ -162,7 +162,7 @@ def kept() -> Raw:
 
 
 def _latencies(pool: Any, rows: int, readers: int) -> Any:
-    """Return the share of reads in each bin of latency, shape (LATENCY_BINS,)."""
+    """Return the fraction of reads in each bin of a histogram of latencies, shape (LATENCY_BINS,)."""
     counts, arrived = cp.zeros(LATENCY_BINS, cp.uint32), cp.zeros(1, cp.uint32)
     sizes = map(np.uint32, (rows, readers, 0, 7, 3, 0))
     bench_function("reuse.cu", "reuse")((sm_count(),), (128,), (pool, pool, *sizes, counts, arrived))
@@ -195,7 +195,8 @@ def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unkn
 
     Raises
     ------
-    BadInput : there is no GPU, `base` has other SMs or another compute capability, or the GPU is busy
+    BadInput : there is no GPU, the GPU is busy, or `base` has another number of SMs or another compute
+        capability than the GPU
     """
     if not cp.cuda.is_available():
         raise BadInput("calibrating needs an NVIDIA GPU, none is available; --raw needs none")

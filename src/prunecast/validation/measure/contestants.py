@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
     """
 
     weights: npt.NDArray[np.float32]
-    """(M, K) normal values."""
+    """(M, K) normally distributed values."""
     m: int
     k: int
     n: int
@@ -197,8 +197,8 @@ def refuse_other_devices() -> None:
 
 
 MOST_MULTIPLY_ADDS = 4e10
-"""Multiply-adds of a check above which tokens are sampled: the first and last ones, whose tiles kernels treat
-specially, and random ones."""
+"""Number of multiply-adds above which a check computes only a sample of tokens: the first and last tokens,
+whose tiles kernels treat specially, and random ones."""
 EDGE_TOKENS = 64
 LIBRARY_ROUNDINGS = 2
 """Number of additional roundings to the format of C that the error bound allows for NVIDIA's libraries.

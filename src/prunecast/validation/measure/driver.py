@@ -111,7 +111,7 @@ class Driver:
 
 
 class _Process(ctypes.Structure):
-    """nvmlProcessInfo_t."""
+    """C structure `nvmlProcessInfo_t`: a process that uses the GPU."""
 
     _fields_ = [
         ("pid", ctypes.c_uint),

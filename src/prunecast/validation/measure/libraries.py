@@ -17,7 +17,7 @@ from prunecast.patterns import ElementMap
 
 WORKSPACE_BYTES = 64 * 1024 * 1024
 _TYPE = {"fp16": 2, "bf16": 14, "fp32": 0}
-"""cudaDataType."""
+"""Number format -> value of the C enumeration `cudaDataType`."""
 _FP32 = 0
 _COMPUTE_32F = 68
 

@@ -26,8 +26,8 @@ def output_bytes(case: Case) -> int:
 
 MICROBENCHMARKS = Path(__file__).parents[1] / "microbenchmarks"
 DEPTHS = (1, 2, 4, 8, 16)
-"""Loads of 16 bytes in flight per thread."""
+"""Numbers of 16-byte loads in flight per thread, for the bandwidth benchmark."""
 ROW_BYTES = (32, 64, 128, 256, 512, 1024, 4096, 16384)
-"""Bytes of a copied row."""
+"""Sizes in bytes of the rows that the copy benchmark copies."""
 WIDTHS = (64, 128, 192, 256)
-"""Tokens of a wgmma instruction."""
+"""Widths (N) of the measured wgmma instructions, in tokens."""

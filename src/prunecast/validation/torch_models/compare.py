@@ -33,7 +33,7 @@ class Beside(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Predicted over measured time, minus 1."""
+        """Predicted time divided by measured time, minus 1."""
         return self.predicted_us / self.measured_us - 1.0
 
 
@@ -48,7 +48,8 @@ class ModelValidation(Result):
     sparse: Beside
     measured: dict[str, Any]
     predicted: dict[str, dict[str, float]]
-    """Seconds by kind of operation, dense and sparse."""
+    """Predicted seconds by kind of operation, under the keys `dense` and `sparse`; empty if the predicted
+    times come from a `Promise`."""
 
     @property
     def speedups(self) -> Beside:
