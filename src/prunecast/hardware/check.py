@@ -44,7 +44,7 @@ LARGEST = 1e18
 
 
 class CheckedQuantity(NamedTuple):
-    """Value of one quantity of a GPU file, with its unit, kind and source, after the checks."""
+    """Checked value of one quantity of a GPU file, with its unit, kind and source (`provenance`)."""
 
     value: int | float | tuple[float, ...]
     provenance: QuantitySource

@@ -168,14 +168,14 @@ def spec_text(name_or_path: str) -> str:
 
 
 def _content(name_or_path: str) -> tuple[bytes, str]:
-    """Return the content of the file of a GPU, and the name of the file in messages."""
+    """Return the content of the file of a GPU, and the name by which messages refer to the file."""
     file = _find(name_or_path)
     where = name_or_path if _is_path(name_or_path) else file.name
     return _read(file, where), where
 
 
 def _gpu_files(folder: Traversable) -> dict[str, Traversable]:
-    """Return name -> file of the GPUs of a folder."""
+    """Return a dict from GPU name to file, with all GPU files in a folder."""
     files = (file for file in folder.iterdir() if file.name.endswith(".toml"))
     return {file.name.removesuffix(".toml"): file for file in files}
 
@@ -187,7 +187,10 @@ def _bundled() -> dict[str, Traversable]:
 
 @cache
 def _named_files() -> dict[str, Traversable]:
-    """Return name -> file of all GPUs. Raises BadInput if two packages have files of one name."""
+    """Return a dict from GPU name to file, with the GPUs of this package and of plugins.
+
+    Raises BadInput if two packages have files of the same name.
+    """
     found = dict(_bundled())
     for entry, package in load_installed("prunecast.gpus", ModuleType).items():
         for name, file in _gpu_files(resources.files(package)).items():

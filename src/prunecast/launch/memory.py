@@ -29,9 +29,10 @@ class RowsRead(NamedTuple):
 
     rows: int
     bytes_per_token: float
-    """Bytes of one row or channel per column of C."""
+    """Bytes of one row (or channel) divided by the number of tokens, the columns of C."""
     columns_per_row: int
-    """Columns of A that read the same row or channel."""
+    """Number of columns of A that read the same row (or channel): 1 for a matrix B, the number of filter
+    elements for a convolution."""
 
     def share(
         self, columns: npt.NDArray[np.integer] | npt.NDArray[np.float64], segments: int = 1
@@ -60,9 +61,10 @@ class MemoryRules(NamedTuple):
     partials: float
     """Bytes of partial sums that DRAM writes."""
     rows_per_miss: int
-    """Rows of B, or input pixels of a channel per output pixel, that a miss fetches from DRAM."""
+    """Number of rows of B that an L2 miss fetches from DRAM: 1, or for a convolution the number of input
+    pixels per output pixel, since the simulator counts a channel as that many rows."""
     box_parts: int
-    """CTAs of a pair that each copy a part of a box of B."""
+    """Number of CTAs that share a box of B and copy a part of it each: 1 if every CTA copies whole boxes."""
     early_blocks: int
     """Number of blocks whose weight prefetch is complete when the first block may read B. DRAM bandwidth
     limits it."""

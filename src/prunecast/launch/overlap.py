@@ -168,9 +168,10 @@ def early_starts(context: LaunchContext) -> float:
     """Return the number of blocks of a launch that have prefetched their weights when the preceding one ends.
 
     Each block fills an SM. If n blocks leave f SMs free, the first f blocks of the next launch start at once.
-    The next f blocks start on SMs whose blocks had started early themselves, and so on; each group starts a
-    part of the prologue after the previous group. Only the last cycles of a prologue count (one DRAM latency,
-    for the indices), because the weights are in flight during these cycles.
+    The next f blocks start on SMs whose blocks had started early themselves, and so on. With g = n / f groups
+    (rounded up), each group starts later than the previous one by 1 / g of a prologue. Only the last cycles
+    of a prologue count (one DRAM latency, for the indices), because the weights are in flight during these
+    cycles.
     """
     gpu, blocks = context.gpu, context.plan.blocks
     if not context.pdl or not _leaves_sms(blocks, gpu):

@@ -1,7 +1,7 @@
 """Cycles of the items of a launch, from short simulations of a few equal blocks on one SM (samples).
 
-t(S) is the simulated time of a block of S k-steps, and R is twice the k-steps that it loads ahead
-(`ring_steps`, at least the number of pipeline stages):
+t(S) is the simulated time of a block with one item of S k-steps, and R is twice the number of k-steps in the
+block's pipeline (`ring_steps`). Longer items are in steady state after R k-steps:
 
     cycles of an item = t(min(S, R)) + max(S - R, 0) * pace        pace = (t(2 R) - t(R)) / R
 

@@ -4,7 +4,7 @@ All times are in SM cycles, except in the last line:
 
 - item    = prologue, k-steps and epilogue, from samples of the simulator's engine (`block_times.py`);
 - block   = its items one after another, owners of split tiles after the other k-slices (`loops.run_lists`);
-- SM      = list scheduling of the units over the slots, resident blocks sharing the SM (`waves.py`);
+- SM      = list scheduling of blocks over the block slots; resident blocks share the SM (`waves.py`);
 - chip    = end of the last SM + its last stores; SMs are slowed down while their requests exceed the
             bandwidth of L2 or DRAM (`chip.py`);
 - seconds = launch floor + cycles / clock. The clock depends on tensor duty, L2 and DRAM traffic. The floor is

@@ -123,7 +123,8 @@ class Work(NamedTuple):
     rows_in_l2: bool = False
     """True if all gathered rows of B are in L2 from the begin."""
     early_sms: int = 0
-    """Number of SMs whose blocks do not prefetch (`When.AHEAD`) and load all stages in their k-steps."""
+    """Number of SMs whose blocks load all stages in their k-steps, without the prefetch of `When.AHEAD`: they
+    start so early that DRAM has served their prefetch before the launch may read B."""
 
 
 class State(NamedTuple):

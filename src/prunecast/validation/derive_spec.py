@@ -72,7 +72,7 @@ class CalibratedSpec(Result):
 
 @checked
 def derive(raw: Raw) -> dict[str, Derived]:
-    """Return name -> value of all quantities of a spec that can be derived from raw results.
+    """Return a dict from name to value, with all quantities of a spec that can be derived from raw results.
 
     Groups of microbenchmarks that are missing in `raw`, or failed, give no quantities.
 
@@ -290,7 +290,7 @@ RELATIVE = re.compile(r"(?m)^like = ")
 
 
 def reported(device: Mapping[str, Any]) -> dict[str, Derived]:
-    """Return name -> value of the quantities that the driver reports about a device."""
+    """Return a dict from name to value, with the quantities that the driver reports about a device."""
     known = {name: device.get(name) for name in REPORTED}
     return {
         name: Derived(value, f"{REPORTED[name]}, as the driver reports it")

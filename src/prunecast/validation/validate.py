@@ -49,7 +49,7 @@ class Validation(Result):
     records: tuple[str, ...]
 
     def families(self, use: str = "judge") -> dict[tuple[str, str, str], ErrorSummary]:
-        """Return (kernel, state, engine) -> errors, of the cases with this use (`fit` or `judge`)."""
+        """Return a dict (kernel, state, engine) -> errors, of cases with the given use (`fit` or `judge`)."""
         own = [row for row in self.rows if row.case.use == use]
         found = {
             (*key, engine): summary

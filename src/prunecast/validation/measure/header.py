@@ -54,8 +54,9 @@ def run_header(suite: Suite, gpu: GpuSpec, *, commit: str) -> RunHeader:
 
 
 def versions(commit: str) -> dict[str, str]:
-    """Return name -> version of all software that may change a measured time, with digests of CUDA
-    sources.
+    """Return a dict from name to version of all software that may change a measured time.
+
+    It also contains the digests of the CUDA sources.
     """
     return {
         "prunecast": tool_version(),

@@ -55,7 +55,7 @@ Log = Callable[[str], None]
 
 
 class _Entry(NamedTuple):
-    """Unfinished row of one case and kernel, with the captured graphs to time."""
+    """Row of one case and kernel without its times, and the captured graphs that are to be timed."""
 
     row: Measurement
     contestants: list[Contestant]
@@ -147,8 +147,9 @@ def _measure_layer(
 
 
 def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> list[_Entry]:
-    """Return an entry for each kernel of a case. If the map cannot be created, the entries are marked as
-    skipped.
+    """Return an entry for each kernel of a case.
+
+    If the pruned map of the case cannot be created, the rows of all entries are marked as skipped.
     """
     try:
         kept = map_of(case) if kernels else None

@@ -48,7 +48,7 @@ class Contestant(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Times and clocks of one contestant, one entry for each turn."""
+    """Times and SM clocks of one contestant, with one entry for each time that it was timed."""
 
     seconds: list[float]
     """Seconds per launch."""

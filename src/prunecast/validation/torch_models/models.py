@@ -51,8 +51,8 @@ def _class_of(folder: str) -> tuple[Any, Any]:
 def without_zeros(model: nn.Module) -> nn.Module:
     """Replace the zeros of a pruned model in place by normal random numbers, and return the model.
 
-    In each weight the numbers have the RMS of its kept values. Products of zeros draw less power, so that the
-    dense time of a pruned model's weights would be too short.
+    In each weight matrix the random numbers have the RMS of the kept values. Reason: products with zeros draw
+    less power, so that the time of the dense model would be too short if it ran with pruned weights.
     """
     with torch.no_grad():
         for weight in (p for p in model.parameters() if p.dim() > 1):
@@ -161,8 +161,7 @@ def _pictures(batch: int, device: str) -> Callable[[nn.Module], Forward]:
 
 
 def _decode(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
-    """Return the function of `passes` for decoding: new tokens of each sequence after `run.cached` cached
-    ones.
+    """Return the function of `passes` for decoding: new tokens that follow `run.cached` cached tokens.
 
     Keys and values are in a static cache. Each model gets its own cache with the same random content, so that
     all models and variants are in the same state. Every pass writes the new keys and values to the same

@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 
 SAMPLE = 256
-"""Rows and columns of the weights with which a pattern is checked."""
+"""Number of rows, and of columns, of the random weights with which `check_case` tests a pattern."""
 
 
 class ModelPrediction(NamedTuple):
@@ -79,11 +79,10 @@ class ModelPrediction(NamedTuple):
 def predict_case(
     case: Case, gpu: GpuSpec, *, engine: str = "simulator", dtype: str = "fp16", progress: Progress = silent
 ) -> ModelPrediction:
-    """Predict the time of a forward pass of the dense and of the sparse model.
+    """Predict the time of a forward pass of the dense and of the sparse model, both without a head.
 
-    The dense model runs with `torch.compile`, the sparse one with `prunecast.torch.sparsify`.
-
-    The pruned weights are normal random numbers. The model has no head.
+    The dense model runs with `torch.compile`, the sparse one with `prunecast.torch.sparsify`. The weights to
+    be pruned are normal random numbers.
 
     Raises
     ------

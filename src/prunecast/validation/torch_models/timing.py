@@ -15,7 +15,7 @@ from prunecast.validation.measure.timer import Contestant, EventStream, Timer
 Forward = Callable[[], torch.Tensor]
 REST_S = 0.005
 RECORDED_NAME = 100
-"""Characters of a kernel's name in a record."""
+"""Maximum number of characters of a kernel's name in a record."""
 BUSY_CYCLES = 400_000
 """Cycles, about 200 us, for which the GPU is kept busy before a timed graph, since the host needs this time
 to launch the graph.
@@ -111,11 +111,11 @@ class Trace(NamedTuple):
     """Kernels of a pass; numbers are means over the traced passes."""
 
     kernels: tuple[KernelTime, ...]
-    """The longest first."""
+    """Kernels by descending total time."""
     busy_us: float
-    """Time in which at least one kernel ran: launches may overlap."""
+    """Time in us in which at least one kernel ran; overlapping launches count once."""
     span_us: float
-    """Time from the first kernel's begin to the last one's end."""
+    """Time in us from the begin of the first kernel to the end of the last one."""
     ends: tuple[tuple[str, float, float], ...] = ()
     """Kernels in the order of their ends, as (name, a, b): a is the time in us from the end of the preceding
     kernel to the end of this one, b the time in us from begin to end of this kernel. Both are medians over
@@ -129,10 +129,10 @@ class Trace(NamedTuple):
         return {"busy_us": self.busy_us, "span_us": self.span_us, "kernels": kernels, "ends": ends}
 
     def rows(self) -> list[tuple[str, float, float, float]]:
-        """Return each kernel's name, launches, us from begin to end, and us that it adds to the pass.
+        """Return (name, launches, a, b) of each kernel: a is its time in us, b the us that it adds to a pass.
 
-        Launches overlap, so that the times from begin to end do not add up to the time of the pass. The time
-        that a kernel adds is 0 if the passes ran different kernels.
+        The time a is from begin to end, summed over the launches. Since launches overlap, only the times b
+        add up to the time of the pass. The times b are 0 if the passes ran different kernels.
         """
         added: dict[str, float] = {}
         for name, us, _ in self.ends:
