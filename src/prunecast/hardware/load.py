@@ -259,7 +259,7 @@ def _check_header(document: Mapping[str, Any], where: str) -> None:
 
 
 def _document(content: bytes, where: str) -> dict[str, Any]:
-    """Return all tables of a file, including those of the related GPU that it names."""
+    """Return all tables of a GPU file, including those that it takes from a related GPU with `like`."""
     document = _parse(content, where)
     _check_header(document, where)
     if "like" in document:

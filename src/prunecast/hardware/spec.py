@@ -90,7 +90,7 @@ class GpuSpec:
     """Cycles from the end of an instruction's time in the tensor pipe until its result can be read."""
     warpgroup_latency_cycles: int = _quantity("cycle")
     """Cycles from the end of a warpgroup instruction in the tensor pipe to the issue of the next one after a
-    wait; `tensor_latency_cycles` where there are no warpgroup instructions.
+    wait; equal to `tensor_latency_cycles` if the GPU has no warpgroup instructions.
     """
 
     # Memory, from the SM outward

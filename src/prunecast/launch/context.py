@@ -55,7 +55,7 @@ class CacheState(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Text for tables that says where the operands of a launch are, e.g. `operands in DRAM`."""
+        """Text for tables: the memory that contains the operands when a launch begins, e.g. `B in L2`."""
         return {"cold": "operands in DRAM", "model": "B in L2", "warm": "operands in L2"}[self.name]
 
 
@@ -109,9 +109,9 @@ def _kept(size: float, gpu: GpuSpec) -> float:
 def _with_l2(gpu: GpuSpec, read: int, written: int) -> GpuSpec:
     """Return the spec of a GPU whose L2 serves the fractions `read` and `written` of the traffic.
 
-    Both are in units of 1 / `GRAIN`. DRAM rates are divided by the miss rate, up to the L2 rates. The DRAM
-    latency is unchanged unless all reads hit L2.
-    Equal arguments return the same object, so that caches by identity work.
+    Both are in units of 1 / `GRAIN`. DRAM rates are divided by the miss rate, up to the L2 rates. If all
+    reads hit L2, the DRAM latency is set to that of L2; otherwise it is unchanged. Calls with equal arguments
+    return the same object, because other caches compare specs by identity.
     """
     missed, stored = 1.0 - read / GRAIN, 1.0 - written / GRAIN
     beyond = gpu.dram_latency_cycles - gpu.l2_latency_cycles

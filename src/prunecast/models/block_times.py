@@ -310,8 +310,8 @@ class _Block:
     def cycles(self, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
         """Return the cycles of a sample whose items have the given k-steps, (items,).
 
-        At most 2 * `ring` k-steps are simulated (`ring` is the result of `ring_steps`). Each further k-step
-        adds the steady-state time `pace`.
+        At most 2 * `ring` k-steps are simulated, where `ring` is the number of k-steps in the pipeline
+        of the block (`ring_steps`). Each further k-step adds the steady-state time `pace`.
         """
         groups = -(-self.block_k // 16)
         few = np.minimum(steps.steps, 2 * self.ring)

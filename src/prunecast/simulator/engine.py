@@ -12,8 +12,8 @@ records of arrays between jitted functions had a seventh of the speed.) Data tha
 are in separate lists: the ready times of a sub-partition's warps, and the keys by which the scheduling policy
 orders these warps.
 
-Times are in SM cycles, or in ticks (`TICKS` per cycle) where the name or the docstring says so. A *server* is
-a port, L2 or DRAM: it has the ticks at which it becomes free and its total busy ticks.
+Times are in SM cycles, or in ticks (`TICKS` per cycle) if the name or the docstring contains "ticks". A
+*server* is a port, L2 or DRAM. Its state is the tick at which it becomes free, and its total busy ticks.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Short simulations (samples) of a few equal blocks on one SM, without traffic of other SMs.
 
-`models` takes the times of prologues, k-steps and epilogues from samples, so that only the engine interprets
-warp programs. In samples, reads from L2 and DRAM have latency but unlimited bandwidth; `models` adds the
-traffic of all SMs.
+`models` derives the times of prologues, k-steps and epilogues from samples, so that only the engine
+interprets warp programs. In samples, reads from L2 and DRAM have latency but unlimited bandwidth; `models`
+adds the traffic of all SMs.
 """
 
 from typing import NamedTuple
