@@ -91,9 +91,8 @@ def straggler_cycles(sm_ends: Cycles, straggler: Straggler) -> float:
 def straggler_credit_scale(context: LaunchContext) -> float:
     """Return the Gumbel scale in cycles with which `straggler_credit_cycles` corrects the straggler delay.
 
-    Fitted constants contain the straggler delay of equal blocks only for one type of launch: with PDL, at
-    most one block per SM, one item per block, and not co-resident with the next launch. For all other
-    launches the result is 0, and nothing is corrected.
+    The correction applies to launches with PDL, at most one block per SM and one item per block, if they are
+    not co-resident with the next launch. For all other launches the result is 0: nothing is corrected.
     """
     plan, gpu = context.plan, context.gpu
     one_each = plan.item_count == plan.blocks <= gpu.sm_count

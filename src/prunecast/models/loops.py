@@ -299,8 +299,8 @@ class ChipEnds(NamedTuple):
     queues: bool
     """True if SMs wait in DRAM's queue even when its mean utilization is below 1."""
     busy_share: float
-    """Mean over all SMs of the time until its last block ends, divided by the largest such time (0 to 1). The
-    power that the GPU draws, and with it the clock, depends on it."""
+    """Mean time at which SMs that have blocks end, divided by the latest of these times, 0 to 1. The power
+    that the GPU draws, and with it the clock, depends on this number (`hardware.clock.busy_share`)."""
 
 
 @njit()
