@@ -264,7 +264,7 @@ def fastest_plan(
 
 
 class _AlikeOnSparseCores(NamedTuple):
-    """Cache key for the config of 2:4 weights on sparse tensor cores, which does not depend on the mask."""
+    """Cache key for the config of 2:4 weights on sparse tensor cores: all masks have the same config."""
 
     kernel: str
     m: int

@@ -34,7 +34,7 @@ def export(
     routing: Annotated[str, opt.setting("routing")] = opt.DEFAULTS["routing"],
     tensor_parallel: Annotated[int, opt.setting("tensor_parallel")] = opt.DEFAULTS["tensor_parallel"],
 ) -> None:
-    """Write latency tables for AIConfigurator or LLMServingSim, predicted for a model on any GPU here.
+    """Write latency tables for AIConfigurator or LLMServingSim, predicted for a model on the GPU --gpu.
 
     The model is dense, or pruned: by --pattern, --sparsity or --remove, or as the recipe in its folder says.
     """

@@ -50,7 +50,7 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
     Raises
     ------
     TypeError : a name is unknown, the GPU is missing, or a value has the wrong type
-    BadInput : a value is invalid, whatever the weights
+    BadInput : a value is invalid for all weights
     """
     try:
         bound = Signature(KEYWORDS).bind(**given)

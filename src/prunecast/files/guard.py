@@ -154,7 +154,10 @@ def _check_folder(output: OutputFolder) -> None:
 
 
 def _check_different(targets: Iterable[_Target]) -> None:
-    """Raise BadInput if two outputs have the same path, or if two options name hard links to one file."""
+    """Raise BadInput if two outputs have the same path, or if those of two options are links to one file.
+
+    Hard links to one file are allowed among the outputs of a single option.
+    """
     by_path: dict[str, _Target] = {}
     by_identity: dict[tuple[int, int], _Target] = {}
     for target in targets:

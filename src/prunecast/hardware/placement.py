@@ -61,7 +61,7 @@ def expected_places(columns: Columns, fit: int, sms: int) -> Places | None:
 
 @lru_cache(maxsize=256)
 def block_places(columns: Columns, fit: int, sms: int) -> Places:
-    """Return the block slot of each block, (blocks,) int64, also if no SM has more than one block.
+    """Return the block slot of each block, (blocks,) int64. Unlike `expected_places`, never return None.
 
     The docstring of `expected_places` explains the parameters and the numbering of slots.
     """

@@ -45,7 +45,7 @@ def store_latency_cycles(context: LaunchContext) -> int:
 
 
 class Straggler(NamedTuple):
-    """Distribution of the delay with which blocks of a co-resident launch end.
+    """Gumbel distribution of the time by which blocks of a co-resident launch end later than without delays.
 
     All fields are 0 for launches whose fitted constants already contain this delay.
     """

@@ -340,10 +340,11 @@ class _Block:
         return self._known[key]
 
     def tail(self, item: SampledItem) -> float:
-        """Return the cycles at the end of an item during which its block reads nothing, until L2 has C.
+        """Return the cycles at the end of an item from the block's last read until L2 has C.
 
-        They start after the last k-step. They already start after the last load of `begin` if the block reads
-        nothing later: its k-steps contain no loads, and it does not prefetch weights for the next launch.
+        They normally start after the last k-step. If the k-steps contain no loads and no weights are
+        prefetched for the next launch, they start after the last load in `begin`, the program section before
+        the k-steps.
         """
         return self._without(item, self._until_tail)
 

@@ -152,11 +152,15 @@ def chip_ends(
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
     """Return the cycles per launch in which all SMs read nothing, because all of them change blocks at once.
 
-    Hardware-scheduled blocks with producer warps run in lockstep on all SMs. Between two of them an SM reads
-    nothing from the last load of one block (`quiet_end`) to the first read of B by the next block. In all
-    other cases the result is 0, because some SMs read while others change blocks: for other schedules, for
-    co-resident launches, for blocks without producer warps, and for grouped launches, whose blocks read
-    weights and tokens of different experts.
+    Hardware-scheduled blocks with producer warps run in lockstep on all SMs. The gap between two blocks lasts
+    from the last load of one, `quiet_end` before its end, to the first read of B by the next one.
+
+    The result is 0 if some SMs read while others change blocks. This is so for:
+
+    * other schedules
+    * co-resident launches
+    * blocks without producer warps
+    * grouped launches, whose blocks read weights and tokens of different experts
 
     Parameters
     ----------

@@ -214,10 +214,12 @@ def _abreast(
 ) -> _Int64Array:
     """Return `RowsOfItems.abreast`, (items,) int64: the group of each item; a group shares its reads of B.
 
-    Two items of a wave share the DRAM read of a row if L2 still holds the row when the second item reads it.
-    This is so if the items are at most `window` columns of A apart, both when they begin and halfway. An item
-    begins after the columns that its block has processed before. An item with fewer kept columns passes
-    through A's columns faster, so that items of unequal tiles drift apart.
+    Two items of a wave share the DRAM read of a row of B if L2 still holds the row when the second item reads
+    it. This is always so if the rows of B of the wave fit in `capacity` bytes. Otherwise the items may be at
+    most w columns of A apart; while the wave advances by w columns, it reads `capacity` bytes of A and B.
+    The distance is tested twice: when the items begin, each after the columns that its block has processed
+    before, and when the faster item is halfway through K. An item with fewer kept columns passes through K
+    faster, so that items of unequal tiles drift apart.
     """
     wave, work = order.wave, plan.work
     of_wave = wave * (int(token_range.max()) + 1) + token_range

@@ -110,9 +110,9 @@ class Calibration:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a `.safetensors` or `.npz` file with mean squares (K,) or second moments (K, K) of each layer.
+    """Read a `.safetensors` or `.npz` file with moments of the inputs of each layer.
 
-    Raises BadInput if the file cannot be read.
+    These are mean squares (K,) or second moments (K, K). Raises BadInput if the file cannot be read.
     """
     found = {}
     for name, tensor in open_tensors(Path(path)).items():

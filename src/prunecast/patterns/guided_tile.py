@@ -87,8 +87,8 @@ def prune_guided(
     tilings : layer -> one or more divisions of its rows into tiles
     seconds : function that predicts the seconds of a layer from its name and tiles
     height, quantum : rows of a tile, step of the column counts
-    confirm : second prediction, by which no layer may be slower than with tile-wise pruning either; None to
-        skip this check
+    confirm : second function like `seconds`; masks for which it predicts more time than with tile-wise
+        pruning are rejected. None to skip this check
     """
     found = {}
     tile_wise = TileWisePattern(height=height).masks(importances, sparsity)

@@ -81,10 +81,10 @@ class Pattern(ABC):
         return self
 
     def masks(self, importances: Mapping[str, ImportanceArray], sparsity: float) -> dict[str, MaskArray]:
-        """Return the masks (M, K) of a group of layers that reaches the sparsity as a whole.
+        """Return layer -> mask (M, K) for a group of layers pruned to `sparsity`.
 
-        Each layer is pruned independently, unless a subclass overrides this method. `prune` checks the
-        arguments first.
+        By default each layer is pruned to it independently. A subclass may override this method so that only
+        the group as a whole reaches it. `prune` checks the arguments first.
         """
         return {name: self.mask(scores, sparsity) for name, scores in importances.items()}
 

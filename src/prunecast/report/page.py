@@ -75,7 +75,7 @@ MEANINGS = {
 
 
 def meanings() -> dict[str, str]:
-    """Return `MEANINGS` and the one-line description of every kernel."""
+    """Return term -> explanation: `MEANINGS`, and the one-line description of each kernel by its name."""
     return {**MEANINGS, **{name: kernel.meaning for name, kernel in KERNELS.items()}}
 
 

@@ -1034,7 +1034,10 @@ def _index_on_sm(mem, warp):
 
 @inlined
 def _pick_in_turn(mem, part, t):
-    """Return the address of the warp that issues at cycle t under round robin; -1 if no warp is ready."""
+    """Return the address in `mem` of the row of the warp that issues at cycle t under round robin.
+
+    `part` is the address of the row of the warp's sub-partition. Return -1 if no warp is ready.
+    """
     total, last = mem[M_SLOTS] * mem[M_WARPS], np.int64(-1)
     if mem[part + P_LAST] >= 0:
         last = _index_on_sm(mem, mem[part + P_LAST])

@@ -27,7 +27,8 @@ class Status(IntEnum):
 class Machine(NamedTuple):
     """Sizes and costs of the GPU for one kernel.
 
-    Latencies are in SM cycles; fields that end in `_ticks` are in ticks per KiB, `engine.TICKS` per cycle.
+    Latencies are in SM cycles. Fields that end in `_ticks` are in ticks per KiB; a cycle has `engine.TICKS`
+    ticks.
     `partitions` and `slots` (for blocks) are per SM, `warps` and `stages` are per block. `policy` is a value
     of `simulate.POLICIES`, and `l2_capacity` is in bytes.
     """

@@ -26,6 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 class ErrorSummary:
     """Errors of predictions relative to measurements; 0.05 means 5 %.
 
+    The log error of a case is log(predicted / measured).
+
     Parameters
     ----------
     cases : number of cases, each with a predicted and a measured time

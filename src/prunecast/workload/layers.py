@@ -95,7 +95,7 @@ class Removed:
 
     @property
     def removals(self) -> tuple[Removal, ...]:
-        """The parsed entries of `parts`."""
+        """The parts to remove from the model, parsed from `parts`."""
         return parse_removals(self.parts)
 
     def whole(self) -> Transformer:

@@ -58,9 +58,9 @@ class Peaks(NamedTuple):
 def peaks(times: ServingTimes) -> Peaks:
     """Return the peak rates of the tensor cores and of DRAM to write for a model.
 
-    For AIConfigurator, the time of the dense operations and bytes of a product at these rates is a lower
-    bound of the product's time. A pruned product may be faster. For a pruned model, the rates are therefore
-    raised until no predicted time is below its bound.
+    AIConfigurator counts the operations and bytes of a product without pruning. It uses the time that they
+    need at these rates as a lower bound of the product's time. A pruned product may be faster. For a pruned
+    model, the rates are therefore raised until no predicted time is below its bound.
     """
     gpu = times.gpu
     found = Peaks(tensor_rate(gpu, gpu.tensor_bf16_fma_per_clk_per_sm), float(gpu.dram_peak_bytes_per_s))

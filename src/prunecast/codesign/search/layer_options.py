@@ -181,7 +181,10 @@ def _are_even(ranked: FloatArray) -> bool:
 def _curves(
     m: int, k: int, tokens: int, counts: range, height: int, times: OptionTimes
 ) -> dict[str, FloatArray]:
-    """Return kernel -> seconds of equal tiles at each column count, for kernels that can run the layer."""
+    """Return kernel -> seconds (counts,) of the layer if each of its tiles keeps counts[i] columns.
+
+    Tiles have `height` rows. Kernels that cannot run the layer are left out.
+    """
     curves = {}
     for kernel in ("stspmm",) if (m, k, tokens) in times.grids else tile_kernels(tokens):
         with contextlib.suppress(BadInput):

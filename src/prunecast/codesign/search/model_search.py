@@ -352,7 +352,7 @@ class ModelSearch:
 
         Parameters
         ----------
-        kernels : kernel of each pass that runs the layer
+        kernels : one kernel for each pass in which the layer runs
         kept : sparsity map of the layer (tiles or elements)
         run : predicts a plan
         """
@@ -437,8 +437,8 @@ class ModelSearch:
     def _try(self, name: str, option: Option) -> Tried:
         """Return the result of pruning a layer to an option.
 
-        For 2:4, the numbers of the option are returned and nothing is pruned: the time does not depend on
-        which two of four weights are kept.
+        For 2:4, the estimated seconds, importance and kept weights of `option` are returned without pruning,
+        because the time does not depend on which two of four weights are kept.
         """
         if option.pattern == "dense":
             size = DTYPE_BYTES[self.dtype] * option.kept

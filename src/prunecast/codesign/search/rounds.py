@@ -64,7 +64,10 @@ class Rounds:
         self.found: list[Round] = []
 
     def add(self, choice: dict[str, int]) -> Round:
-        """Run a round with this choice and return it; its times correct later estimates."""
+        """Prune and predict the model with `choice` (layer -> index of its option) and return this round.
+
+        The predicted times of its sparse layers correct later estimates.
+        """
         round_ = Round.of(self.search, choice)
         self.found.append(round_)
         for name, seen in seen_scales(self.search, choice, round_.tried).items():
@@ -78,7 +81,8 @@ class Rounds:
     def best(self) -> Round | None:
         """Return the round with the most importance that keeps the limits; None if no round does.
 
-        If there were several rounds, another one combines their options.
+        After several rounds, first run another one, which chooses among the options that they tried
+        (`among_tried`) and is also a candidate.
         """
         if len(self.found) > 1:
             self.found.append(among_tried(self.search, self.found, self.limits))
@@ -112,7 +116,8 @@ def with_fewer_sparse(search: ModelSearch, best: Round, limits: Limits) -> Round
     """Make sparse layers dense, one by one, as long as the targets are met; return the last round.
 
     The estimated time of a dense layer assumes that its neighbours are sparse. Several dense neighbours need
-    less time than the sum of their estimates, so that an allocation can leave time unused.
+    less time than the sum of their estimates. The model of `best` can therefore be faster than the targets
+    require; the time left is used for more dense layers.
     """
     while True:
         fewer = (Round.of(search, {**best.choice, name: 0}) for name in sorted(sparse_layers(best.choice)))

@@ -89,7 +89,12 @@ class BalancedLayout(NamedTuple):
     def dense_columns(self, splits: int) -> _DenseColumns:
         """Return the mean and maximum number of dense columns that a warp multiplies per step.
 
-        In a step each warp of a block processes one window, and its dense columns are rounded up to pairs.
+        Dense columns are columns of a window of A that are stored with their zeros for 16 rows. In a step
+        each warp of a block processes one window, and its dense columns are rounded up to pairs.
+
+        Parameters
+        ----------
+        splits : number of warps that share the windows of one group of 16 rows
         """
         groups, windows = self.dense.shape
         steps, in_block = -(-windows // splits), WARPS // splits

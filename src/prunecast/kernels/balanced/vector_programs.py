@@ -190,10 +190,11 @@ def _lines(segment: int, element: int) -> int:
 def _chunks(layout: VectorLayout, rows: int, chunk: int, ahead: int, moved: int, steps: int) -> Code:
     """Return the loads and products of all chunks of weights, in rounds of `ahead` prefetched chunks.
 
-    A round begins when all its chunks have arrived. After the warp has multiplied chunk i, it requests chunk
-    i + `ahead`. For the first `moved` chunks of a round, it requests chunk i + `ahead` just before it
-    multiplies chunk i, and waits for the data just after. Each chunk is modelled as the weights of a separate
-    k-step, because no chunk is in L2 before its load.
+    A round begins when all its chunks have arrived. For the first `moved` chunks i of a round, the warp
+    requests chunk i + `ahead`, multiplies chunk i, and waits until all requested chunks have arrived. For
+    the other chunks of the round, it first multiplies chunk i, then requests chunk i + `ahead`, and does not
+    wait. Each chunk is modelled as the weights of a separate k-step, because no chunk is in L2 before its
+    load.
     """
     multiply = (Instruction(Op.SHARED, READ_BYTES * 4 * rows, 0), _issue(CHUNK, rows))
     code: list[Instruction] = []

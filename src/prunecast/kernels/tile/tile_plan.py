@@ -46,10 +46,9 @@ def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluste
 
 
 def _round_bytes(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, cluster: int) -> float:
-    """Return the bytes of B and C that pass L2 while all tiles process a token range.
+    """Return the bytes of B and C that pass through L2 in a round: while all tiles process a token range.
 
-    If a wave has enough blocks for several token ranges, these are processed concurrently and counted
-    together.
+    If a wave has enough blocks for several token ranges, these are processed concurrently in one round.
     """
     block_n, count = config.shape.block_n * cluster, max(tiles.tile_count, 1)
     blocks = resident_blocks(config, gpu, count * -(-n // block_n), cluster=cluster)

@@ -76,7 +76,7 @@ def is_lookup(name: str) -> bool:
 
 
 def is_sidecar(name: str, tensors: Tensors) -> bool:
-    """Return True if a tensor of floats belongs to packed integer weights or scales fp8 weights."""
+    """Return True if a tensor of floats belongs to packed integer weights or holds scales of fp8 weights."""
     match = SIDECAR.match(name)
     if match is None:
         return is_scale(name, tensors)

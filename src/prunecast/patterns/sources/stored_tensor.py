@@ -196,9 +196,10 @@ def _as_long(shape: Shape, scales: Shape) -> Shape:
 
 
 def _sides(shape: Shape, scales: Shape) -> tuple[int, ...] | None:
-    """Return the number of weights that share a scale along each dimension, or None if the shapes do not fit.
+    """Return how often scales must be repeated along each dimension, or None if the shapes do not fit.
 
-    Along a dimension with one scale per weight, or one scale for all, the number is 1 and scales broadcast.
+    The number is the side of the block of weights that share a scale. It is 1 along a dimension with one
+    scale per weight, and along a dimension with a single scale, because that scale broadcasts.
     """
     if len(scales) != len(shape) or min(shape) < 1:
         return None

@@ -59,7 +59,10 @@ class CupyStream:
             self._kernel((2 * self._sms,), (32,), (self._readings[place],))
 
     def mhz(self) -> float:
-        """Return the median clock in MHz over the SMs with both readings, and clear the readings."""
+        """Return the median clock in MHz between the readings before and after the timed work.
+
+        The median is over the SMs that have both readings. All readings are then cleared.
+        """
         before, after = self._readings.get().astype(np.int64)
         elapsed = after - before
         answered = (before[:, 1] > 0) & (after[:, 1] > 0) & (elapsed[:, 1] > 0)

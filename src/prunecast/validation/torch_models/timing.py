@@ -129,10 +129,12 @@ class Trace(NamedTuple):
         return {"busy_us": self.busy_us, "span_us": self.span_us, "kernels": kernels, "ends": ends}
 
     def rows(self) -> list[tuple[str, float, float, float]]:
-        """Return (name, launches, a, b) of each kernel: a is its time in us, b the us that it adds to a pass.
+        """Return (name, launches, a, b) of each kernel; a and b are us per pass, summed over its launches.
 
-        The time a is from begin to end, summed over the launches. Since launches overlap, only the times b
-        add up to the time of the pass. The times b are 0 if the passes ran different kernels.
+        The time a is from begin to end of a launch. The time b is from the end of the preceding launch to the
+        end of this one. Since launches overlap, only the times b add up to the time of the pass. All b are 0
+        if the passes ran different kernels or ended them in a different order, because the ends of different
+        passes then do not correspond.
         """
         added: dict[str, float] = {}
         for name, us, _ in self.ends:

@@ -113,7 +113,10 @@ class Blocks:
         return self._residual(f"{layer}.norm", output, stream)
 
     def feed_forward(self, layer: str, stream: str) -> str:
-        """Add one feed-forward part for all tokens, or experts that divide the tokens among them."""
+        """Add the feed-forward part of `layer`, or experts that divide the tokens among them.
+
+        The part reads the output of operation `stream`. Return the name of its last operation.
+        """
         if self._shape.experts:
             return self._experts(layer, stream)
         hidden, wide = self._shape.hidden, self._shape.feed_forward

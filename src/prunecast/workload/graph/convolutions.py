@@ -97,11 +97,12 @@ def _bias_pass(o: Operation) -> Moved:
 
 
 def concatenate_upsampled(model: ModelGraph) -> ModelGraph:
-    """Add extra data movement to an upsampling before a concatenation, as torch.compile runs the two.
+    """Add the data movement by which torch.compile runs an upsampling and the concatenation that reads it.
 
-    One kernel upsamples and writes all channels, one channel after the other. Neighbouring threads then read
-    the channels-last images with a stride, and the kernel moves its tensors at half the rate. A second kernel
-    copies the result to channels-last, which needs as long as a concatenation.
+    torch.compile fuses the two and adds a copy. The fused kernel upsamples and writes all channels, one
+    channel after the other. Neighbouring threads then read the channels-last images with a stride, and the
+    kernel moves its tensors at half the rate. A second kernel copies the result to channels-last, which needs
+    as long as a concatenation.
 
     x -> upsampling -> concatenation  becomes  x, others -> upsampling and concatenation -> copy
     """

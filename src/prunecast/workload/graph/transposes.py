@@ -94,7 +94,7 @@ def quantised_norm(model: ModelGraph, o: Operation) -> Operation:
 
 
 def quantise_for(maker: Operation, reader: Operation) -> Operation:
-    """Return the launch that quantises X for a product in fp8."""
+    """Return the launch that quantises X, the output of `maker`, for `reader`, a product in fp8."""
     return Operation(
         name=f"{maker.name} quantised",
         kind="quantise",

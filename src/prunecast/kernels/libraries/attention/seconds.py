@@ -188,8 +188,8 @@ def attention_clock_hz(width: int, gpu: GpuSpec, state: str) -> float:
 def dram_bytes(work: CallWork, gpu: GpuSpec, cold: Value) -> Value:
     """Return the bytes that are moved to or from DRAM.
 
-    If operands and outputs exceed the usable L2, these are all their bytes; otherwise only the cached keys
-    and values, if they are `cold`.
+    If operands and outputs together exceed the usable L2, all bytes of operands and outputs are moved.
+    Otherwise only the cached keys and values are, if they are `cold` (not in L2).
     """
     everything = np.asarray(work.query_bytes + work.key_bytes)
     from_cache = np.where(cold, work.cached_key_bytes, 0.0)

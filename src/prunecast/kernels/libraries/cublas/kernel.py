@@ -34,8 +34,9 @@ def _dense_configs(
     Parameters
     ----------
     tokens_lie_together : True if C is row-major; k and n then determine the alignment of rows
-    is_padded : used if C is column-major, as in torch. True if rows of k and m elements are aligned to 16
-        bytes whatever their lengths are, as in convolutions; False if their lengths determine the alignment
+    is_padded : used only if C is column-major, as in torch. True if rows of A and columns of B (k elements)
+        and columns of C (m elements) are aligned to 16 bytes for any k and m, as in convolutions; False if
+        k and m determine the alignment
 
     Raises
     ------

@@ -121,9 +121,10 @@ class SmallOperator(Operator):
     def records(cls, plan: KernelPlan) -> Packed:
         """Return the device arrays and launch argument of a plan, without weights, bias and B.
 
-        The blocks of the plan come first, then blocks for rows in no tile, which have no k16s (groups of 16
-        kept columns). Array `ranges` (blocks, 2): first k16, number of k16s. Array `places` (blocks, 2):
-        index into `rows`, first token. Raises BadInput in the same cases as `item_columns`.
+        The blocks of the plan come first. Further blocks, for rows in no tile, have no k16s (groups of 16
+        kept columns). Array `rows` (lists, block_m): row numbers of each tile, then those in no tile. Array
+        `ranges` (blocks, 2): first k16, number of k16s. Array `places` (blocks, 2): list in `rows`, first
+        token. Raises BadInput in the same cases as `item_columns`.
         """
         stages, args = cls.stages(plan), np.zeros(1, SMALL_ARGS)
         items = item_columns(plan, GROUP).with_other_rows(plan)

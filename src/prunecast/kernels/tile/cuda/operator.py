@@ -186,7 +186,7 @@ class TileOperator(Operator):
 
     @staticmethod
     def compile_inputs(plan: KernelPlan, **options: Unpack[CompileOptions]) -> CompileInputs:
-        """Return the source, preprocessor names and registers with which the kernel is compiled for a plan.
+        """Return the source, preprocessor macros and expected registers per thread of the kernel of a plan.
         Raise BadInput if this kernel cannot run the plan.
         """
         _check_form(plan)

@@ -43,8 +43,8 @@ def gather_programs(
     ----------
     multicast : number of blocks of a cluster; each reads an equal share of the weights and multicasts it to
         all
-    item_in_memory : True if a block first loads its item from global memory; otherwise the first items of the
-        blocks, a persistent grid, are in the launch arguments
+    item_in_memory : True if a block first loads its item from global memory; False if the grid is persistent
+        and the first item of each block is in the launch arguments
     scattered : True if most rows of the tiles are not contiguous in C, so that the warps store them without
         TMA
     """
