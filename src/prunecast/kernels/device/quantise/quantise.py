@@ -9,7 +9,8 @@ LARGEST = 448.0
 """Largest finite number of e4m3. Kind: definition, OCP 8-bit floating point specification 1.0."""
 THREADS, SHARED_BYTES, CHUNK_FEATURES, MOST_CHUNKS = 256, 64, 2048, 16
 """Threads of a block, bytes of its shared memory, features that a block reads at once, and maximum number of
-such reads per token. Kind: CUDA source, `quantise_rows.cu`; the last number is a choice, 64 registers."""
+such reads per token. Kind: CUDA source, `quantise_rows.cu`. The last number
+is a choice, 64 registers."""
 QUANTISE_ARGS = np.dtype([(name, "u8") for name in ("x", "y", "scales", "x_row_bytes", "features")])
 """Layout of `QuantiseArgs`."""
 NORM_ARGS = np.dtype([*QUANTISE_ARGS.descr, ("weight", "u8"), ("epsilon", "f8")])
