@@ -48,6 +48,19 @@ def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bo
     )
 
 
+def guess_of(
+    plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: str = "graph", l2: CacheState = COLD
+) -> Guess:
+    """Return the SM clock and the DRAM writes of the closed form, with which a simulation begins.
+
+    Raises
+    ------
+    PlanDoesNotFit, BadInput : in the same cases as `models.estimate`
+    """
+    estimate = kept_estimate(plan, gpu, state, launch, l2)
+    return Guess(estimate.clock_hz, estimate.written_share)
+
+
 @checked
 def simulate(
     plan: KernelPlan,
@@ -75,8 +88,7 @@ def simulate(
     ------
     PlanDoesNotFit, BadInput, SimulationStopped : in the same cases as `simulator.simulate`
     """
-    estimate = kept_estimate(plan, gpu, state, launch, l2)
-    guess = Guess(estimate.clock_hz, estimate.written_share)
+    guess = guess_of(plan, gpu, state=state, launch=launch, l2=l2)
     return simulate_with_guess(plan, gpu, state=state, launch=launch, l2=l2, policy=policy, guess=guess)
 
 

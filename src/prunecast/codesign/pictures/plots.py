@@ -18,11 +18,10 @@ from prunecast.codesign.pictures.palette import SCREEN
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KernelPlan
-from prunecast.models import estimate
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
-from prunecast.simulator.simulate import Guess, record
-from prunecast.workload.engines import Outcome
+from prunecast.simulator.simulate import record
+from prunecast.workload.engines import Outcome, guess_of
 
 LABEL_HEIGHT = 3.0
 """Ratio of two adjacent ceilings below which their labels would overlap. Kind: choice."""
@@ -164,8 +163,7 @@ def draw_timeline(
     BadInput : the GPU has no such SM, or `first_waves` is less than 1
     PlanDoesNotFit, SimulationStopped : in the same cases as `simulate`
     """
-    first = estimate(plan, gpu, state=state)
-    guess = Guess(first.clock_hz, first.written_share)
+    guess = guess_of(plan, gpu, state=state)
     recording = record(plan, gpu, sms=(sm,), waves=first_waves, state=state, guess=guess)
     roles = [plan.programs[role].role for role in recording.roles.tolist()]
     us_per_tick = 1e6 / recording.clock_hz / engine.TICKS

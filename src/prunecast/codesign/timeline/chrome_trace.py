@@ -20,9 +20,9 @@ from prunecast.errors import BadInput
 from prunecast.files import aside, check_writable
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
-from prunecast.models import estimate
 from prunecast.simulator import engine
-from prunecast.simulator.simulate import Guess, Recording, record
+from prunecast.simulator.simulate import Recording, record
+from prunecast.workload.engines import guess_of
 
 GPU_PROCESS = 1
 FIRST_SM_PROCESS = 2
@@ -172,8 +172,7 @@ def write_timeline(
     if most_slices < 1:
         raise BadInput(f"most_slices must be at least 1, got {most_slices}")
     check_writable(path, "a timeline")
-    first = estimate(plan, gpu, state=state)
-    guess = Guess(first.clock_hz, first.written_share)
+    guess = guess_of(plan, gpu, state=state)
     recording = record(plan, gpu, sms=sms, waves=first_waves, state=state, guess=guess)
     groups = list(slices_of(recording))
     slices = sum(len(group.names) for group in groups)
