@@ -2,14 +2,15 @@
 
     python -m benchmarks.guided predict               # no GPU needed
     python -m benchmarks.guided run --out DIR [--seconds 100]
-    python -m benchmarks.guided maps [--maps 100] [--gpus h200-sxm t4] [--unconfirmed]    # no GPU needed
+    python -m benchmarks.guided maps [--maps 100] [--gpus h200-sxm t4] [--processes 4]    # no GPU needed
 
 Six layers of half-normal weights under log-normal scales of columns and row blocks, four put together from
 the bundled trained weights; each at 75 % with the unsplit tile-wise kernel and with STSpMM. Gain is the time
 saved of that of tile-wise pruning's tiles under the same kernel, at no less importance. Every plan is checked
 against float64, then all plans of a layer are timed in turn, inputs rotated over twice the L2. `run` writes
 DIR/guided.json. `maps` compares guided with tile-wise pruning on skewed layers drawn at random: by how much
-is it slower at worst, by either engine? `--unconfirmed` guides by the closed form only.
+is it slower at worst, by either engine? `--first` names the first seed; `--unconfirmed` guides by the closed
+form only.
 """
 
 import argparse
@@ -17,7 +18,9 @@ import json
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,24 +141,45 @@ def skewed_layer(seed: int) -> Layer:
     )
 
 
-def compare_maps(name: str, maps: int, *, confirmed: bool) -> None:
-    """Print how guided pruning compares with tile-wise pruning on one GPU, by either engine."""
+class Compared(NamedTuple):
+    """A guided plan beside tile-wise pruning's: time and importance as shares of tile-wise pruning's."""
+
+    layer: str
+    model: float
+    simulator: float
+    importance: float
+
+
+def compare(seed: int, kernel: str, name: str, *, confirmed: bool) -> Compared:
+    """Guide one drawn layer for a GPU, and ask both engines for its time."""
     gpu = load_gpu(name)
+    pair = _pair(skewed_layer(seed), kernel, gpu, confirmed=confirmed)
+    model, simulator = (
+        engine(pair.guided, gpu).seconds / engine(pair.tile_wise, gpu).seconds
+        for engine in (estimate, simulate)
+    )
+    return Compared(
+        pair.layer.name, model, simulator, retained(pair, pair.guided) / retained(pair, pair.tile_wise)
+    )
+
+
+def compare_maps(name: str, maps: range, processes: int, *, confirmed: bool) -> None:
+    """Print how guided pruning compares with tile-wise pruning on one GPU, by either engine."""
     for kernel in KERNELS:
-        found = [_pair(skewed_layer(seed), kernel, gpu, confirmed=confirmed) for seed in range(maps)]
-        for engine in (estimate, simulate):
-            slower = [
-                engine(pair.guided, gpu).seconds / engine(pair.tile_wise, gpu).seconds - 1.0 for pair in found
-            ]
-            worst = int(np.argmax(slower))
+        one = partial(compare, kernel=kernel, name=name, confirmed=confirmed)
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            found = list(pool.map(one, maps))
+        for engine in ("model", "simulator"):
+            times = [float(getattr(layer, engine)) for layer in found]
+            worst = int(np.argmax(times))
+            slower = sum(share > 1.01 for share in times)
             print(
-                f"{name:16} {kernel:10} {engine.__name__:9} mean {np.mean(slower):+7.1%} worst"
-                f" {slower[worst]:+7.1%} ({found[worst].layer.name}), {sum(s > 0.01 for s in slower)} of"
-                f" {maps} beyond 1 %",
+                f"{name:16} {kernel:10} {engine:9} mean {np.mean(times) - 1.0:+7.1%} worst"
+                f" {times[worst] - 1.0:+7.1%} ({found[worst].layer}), {slower} of {len(maps)} beyond 1 %",
                 flush=True,
             )
-        kept = [retained(pair, pair.guided) / retained(pair, pair.tile_wise) for pair in found]
-        print(f"{name:16} {kernel:10} importance of tile-wise pruning: least {min(kept):.6f}", flush=True)
+        least = min(layer.importance for layer in found)
+        print(f"{name:16} {kernel:10} importance of tile-wise pruning: least {least:.6f}", flush=True)
 
 
 def retained(pair: Pair, plan: KernelPlan) -> float:
@@ -256,12 +280,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=130.0)
     parser.add_argument("--maps", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first map")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the maps")
     parser.add_argument("--gpus", nargs="*", default=["h200-sxm", "a100-sxm4-40gb", "t4"])
     parser.add_argument("--unconfirmed", action="store_true")
     options = parser.parse_args()
     if options.what == "maps":
+        seeds = range(options.first, options.first + options.maps)
         for gpu in options.gpus:
-            compare_maps(gpu, options.maps, confirmed=not options.unconfirmed)
+            compare_maps(gpu, seeds, options.processes, confirmed=not options.unconfirmed)
         return
     if options.what == "run":
         run(options.out, options.seconds)
