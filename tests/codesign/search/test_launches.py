@@ -109,8 +109,7 @@ def test_a_folder_as_torch_runs_it_is_predicted_as_it_was_found(
 ) -> None:
     """With tiles of 64 rows, in which `predict` sees zeros."""
     some = {
-        name: options.where(options.have(lambda p: p == "dense" or p.startswith("atp:64")))
-        for name, options in search.options.items()
+        name: options.where(options.matching("dense|atp:64.*")) for name, options in search.options.items()
     }
     targets = Targets(latency_share=0.9)
     low = search.with_options(some)

@@ -3,22 +3,20 @@
 from types import SimpleNamespace
 
 from prunecast.codesign.search.floor import probe, with_likely
+from prunecast.codesign.search.options import Options
 
 X, Y = ("stspmm", "x"), ("stspmm", "y")
 SHAPES = {"a": (8, 4), "b": (8, 4), "c": (8, 4), "d": (4, 8)}
 
 
 class Search:
-    """Menus of two patterns beside dense; a pruned layer takes two or three times what its menu says."""
+    """Two patterns in addition to dense; a pruned layer needs two or three times its estimate."""
 
     def __init__(self) -> None:
         layers = {name: SimpleNamespace(shape=shape, n=16) for name, shape in SHAPES.items()}
         self.workload = SimpleNamespace(layers=layers)
-        menu = [
-            SimpleNamespace(pattern=pattern, run_as=("stspmm", pattern), seconds=1.0)
-            for pattern in ("dense", "x", "y")
-        ]
-        self.options = dict.fromkeys(SHAPES, menu)
+        each = (Options.of(name, {"stspmm": 1.0}, importance=1.0, kept=1.0) for name in ("dense", "x", "y"))
+        self.options = dict.fromkeys(SHAPES, Options.joined(each))
         self.pruned: list[str] = []
 
     def realise(self, choice):

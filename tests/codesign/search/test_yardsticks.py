@@ -18,7 +18,13 @@ from prunecast.codesign.search.model_search import SparseLayers
 from prunecast.codesign.search.prune_model import prune_model, search_of
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import ONE_SHARE, Limits
-from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, uniform_points, unpruned_seconds
+from prunecast.codesign.search.yardsticks import (
+    NEAR,
+    SHARES,
+    STEP,
+    uniform_points,
+    unpruned_seconds,
+)
 from prunecast.errors import BadInput
 
 OPTIONS = {"gpu": "h200-sxm", "engine": "model", "families": ["atp", "2:4"]}
@@ -149,7 +155,8 @@ def test_one_share_is_the_default_unless_layers_are_calibrated(tmp_path):
 
 
 def test_layers_compete_where_one_share_does_not_meet_the_time(search, monkeypatch):
-    monkeypatch.setattr("prunecast.codesign.search.even_shares.SHARES", np.array([0.05]))
+    for module in ("even_shares", "yardsticks"):
+        monkeypatch.setattr(f"prunecast.codesign.search.{module}.SHARES", np.array([0.05]))
     targets = Targets(latency_share=0.7)
     with pytest.raises(BadInput, match="even: wanted"):
         prune_evenly(search, targets)
@@ -162,7 +169,7 @@ def test_the_estimate_of_one_share_counts_the_sums_that_its_kernel_does_not_fuse
     """In torch, gated units and residual adds after 2:4 are separate kernels and need part of the budget."""
     search = search_of("llama-3.2-1b", gpu="h200-sxm", engine="model", runtime="torch", families=["2:4"])
     search.prepare()
-    pools = _even_pools(search, 0.5, "2:4")
+    pools = _even_pools(search, "2:4")[SHARES.tolist().index(0.5)]
     choice = {name: int(places[-1]) for name, places in pools.items()}
     seconds = {name: search.options[name].seconds[place] for name, place in choice.items()}
     sparse = search.sparse(choice)

@@ -5,21 +5,20 @@ pattern and sparsity.
 """
 
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.search.allocation import ChoiceArray, OptionValues, allocate
+from prunecast.codesign.search.allocation import ChoiceArray, OptionValues, Totals, allocate, totals
 from prunecast.codesign.search.floor import Scales, probe, with_likely
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.rounds import FEWEST_ROUNDS, Round, Rounds, result_of
 from prunecast.codesign.search.target import chosen_by_time, prune_to_targets
 from prunecast.codesign.search.targets import ONE_SHARE, Limits, TargetResult, Targets
-from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, even_choice
+from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, even_choices
 from prunecast.errors import BadInput
 
 EVEN: Mapping[str, str] = {
@@ -43,15 +42,13 @@ Pools = Mapping[str, ChoiceArray]
 
 
 class _EvenStart(NamedTuple):
-    """The lowest sparsity (`share`) with which a pattern family meets the targets by estimated times.
+    """The lowest sparsity with which a pattern family meets the targets by estimated times.
 
-    `patterns` is the regular expression of the family. `importance` and `kept` are sums over layers.
+    `pools` are those of this sparsity and of the next higher ones, at most `EVEN_SHARES`.
     """
 
-    patterns: str
-    share: float
-    importance: float
-    kept: float
+    pools: Sequence[Pools]
+    totals: Totals
 
 
 def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
@@ -70,8 +67,8 @@ def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
     if limits.are_met(limits.dense_s, search.workload.weights):
         return result_of(search, Round.of(search, dict.fromkeys(search.options, 0)), limits.dense_s)
     for start in _even_starts(search, limits):
-        for share in SHARES[start.share <= SHARES][:EVEN_SHARES]:
-            round_ = _even_round(search, _even_pools(search, share, start.patterns), limits)
+        for pools in start.pools:
+            round_ = _even_round(search, pools, limits)
             if round_ is not None:
                 return replace(result_of(search, round_, limits.dense_s), offered=ONE_SHARE)
     raise BadInput(
@@ -91,48 +88,53 @@ def evenly_if_close(search: ModelSearch, targets: Targets) -> TargetResult:
     limits = search.limits(targets)
     with suppress(BadInput):
         starts = [] if search.in_planes else _even_starts(search, limits)
-        competing = _kept(search, chosen_by_time(search, {}, limits.seconds, limits)) if starts else 0.0
-        if starts and competing - starts[0].kept <= MOST_FEWER * search.workload.weights:
-            return prune_evenly(search, targets)
+        if starts:
+            competing = _totals(search, chosen_by_time(search, {}, limits.seconds, limits))
+            if competing.kept - starts[0].totals.kept <= MOST_FEWER * search.workload.weights:
+                return prune_evenly(search, targets)
     return prune_to_targets(search, targets)
 
 
-def _kept(search: ModelSearch, choice: Mapping[str, int]) -> float:
-    return float(sum(search.options[name].kept[place] for name, place in choice.items()))
+def _totals(search: ModelSearch, choice: Mapping[str, int]) -> Totals:
+    return totals(search.option_values({}), np.array([*choice.values()]))
 
 
 def _even_starts(search: ModelSearch, limits: Limits) -> list[_EvenStart]:
     """Return an `_EvenStart` for each family that meets the targets, the one with most importance first."""
     starts = (_even_start(search, patterns, limits) for patterns in EVEN.values())
-    return sorted((each for each in starts if each is not None), key=lambda each: -each.importance)
+    return sorted((each for each in starts if each is not None), key=lambda each: -each.totals.importance)
 
 
 def _even_start(search: ModelSearch, patterns: str, limits: Limits) -> _EvenStart | None:
     """Return the `_EvenStart` of a family; None if no sparsity meets the targets."""
-    for share in SHARES:
-        choice = _allocated(search, _even_pools(search, share, patterns), {}, limits.seconds, limits)
+    all_pools = _even_pools(search, patterns)
+    for first, pools in enumerate(all_pools):
+        choice = _allocated(search, pools, {}, limits.seconds, limits)
         if choice is not None:
-            importance = sum(search.options[name].importance[place] for name, place in choice.items())
-            return _EvenStart(patterns, float(share), float(importance), _kept(search, choice))
+            return _EvenStart(all_pools[first : first + EVEN_SHARES], _totals(search, choice))
     return None
 
 
-def _even_pools(search: ModelSearch, share: float, patterns: str) -> Pools:
-    """Return layer -> its options with a sparsity of about `share`, or up to one step of `SHARES` lower.
+def _even_pools(search: ModelSearch, patterns: str) -> Sequence[Pools]:
+    """Return, for each sparsity of `SHARES`, layer -> its options of about it, or up to one step below it.
 
     A layer stays dense if no option of the family at this sparsity is faster than dense. At the lowest
     sparsity of `SHARES`, every layer may also stay dense.
+
+    Parameters
+    ----------
+    patterns : regular expression of the pattern strings of the family
     """
-    pools = {}
-    for name, place in even_choice(search, share, patterns).items():
+    found: list[dict[str, ChoiceArray]] = [{} for _ in SHARES]
+    for name, fastest in even_choices(search, patterns).items():
         options = search.options[name]
-        allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)
-        allowed &= options.kept >= options.kept[place]
-        allowed &= options.kept <= (1.0 - share + STEP + NEAR) * options.kept[0]
-        allowed &= options.seconds < options.seconds[0]
-        allowed[0] = share <= STEP
-        pools[name] = np.flatnonzero(allowed) if place else np.zeros(1, dtype=np.int64)
-    return pools
+        faster = options.matching(patterns) & (options.seconds < options.seconds[0])
+        for pools, share, place in zip(found, SHARES, fastest, strict=True):
+            allowed = faster & (options.kept >= options.kept[place])
+            allowed &= options.kept <= (1.0 - share + STEP + NEAR) * options.kept[0]
+            allowed[0] = share <= STEP
+            pools[name] = np.flatnonzero(allowed) if place else np.zeros(1, dtype=np.int64)
+    return found
 
 
 def _fastest(search: ModelSearch, pools: Pools) -> dict[str, int]:

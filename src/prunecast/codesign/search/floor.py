@@ -92,8 +92,8 @@ def seen_scales(search: ModelSearch, choice: Mapping[str, int], tried: Mapping[s
     """
     found = {}
     for name in sparse_layers(choice):
-        option = search.options[name][choice[name]]
-        found[name] = {option.run_as: tried[name].seconds / option.seconds}
+        options, place = search.options[name], choice[name]
+        found[name] = {options.run_of(place): tried[name].seconds / float(options.seconds[place])}
     return found
 
 
@@ -131,7 +131,7 @@ def probe(search: ModelSearch, choose: Callable[[Scales], dict[str, int]], scale
         known = {(_shape(search, name), run_as) for name, seen in scales.items() for run_as in seen}
         of_kind: dict[tuple[tuple[int, int, int], RunAs], str] = {}
         for name in sorted(sparse_layers(choice)):
-            of_kind.setdefault((_shape(search, name), search.options[name][choice[name]].run_as), name)
+            of_kind.setdefault((_shape(search, name), search.options[name].run_of(choice[name])), name)
         some = {name: choice[name] for kind, name in of_kind.items() if kind not in known}
         for name, seen in seen_scales(search, some, search.realise(some)).items():
             scales[name].update(seen)

@@ -180,7 +180,8 @@ class ModelSearch:
                 own = self._families_of(name, n, families)
                 every = layer_options(importance, sums, n, times, families=own)
                 allowed = 1.0 - every.kept / importance.size <= most
-                offered[n] = every.where(allowed & every.have(partial(self._fits, name)))
+                fits = np.array([self._fits(name, pattern) for _, pattern in every.runs])[every.run]
+                offered[n] = every.where(allowed & fits)
             passes = [(self._weight(run, name), offered[n]) for run, n in self._passes_of(name)]
             return mixed_options(passes, self.workload.layers[name].count)
 
@@ -265,7 +266,7 @@ class ModelSearch:
     def sparse(self, choice: Mapping[str, int]) -> SparseLayers:
         """Return the sparse layers of a choice (layer -> index of its option)."""
         names = sparse_layers(choice)
-        kernels = {name: self.options[name][choice[name]].kernel.split("+") for name in names}
+        kernels = {name: self.options[name].run_of(choice[name]).kernel.split("+") for name in names}
         fused = {name for name in names if all(KERNELS[each].fuses_in_torch for each in kernels[name])}
         return SparseLayers(names, names - fused)
 

@@ -1,7 +1,8 @@
 """`Option`: a pattern, sparsity and kernel for a layer. `Options`: all options of a layer, as arrays."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -38,11 +39,6 @@ class Option:
     seconds: float
     importance: float
     kept: int
-
-    @property
-    def run_as(self) -> RunAs:
-        """Kernel and pattern of the option."""
-        return RunAs(self.kernel, self.pattern)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,7 +108,7 @@ class Options(Sequence[Option]):
         return self.run.size
 
     def __getitem__(self, place: int) -> Option:  # type: ignore[override]
-        kernel, pattern = self.runs[self.run[place]]
+        kernel, pattern = self.run_of(place)
         sparsity = float(self.sparsity[place])
         return Option(
             pattern=pattern,
@@ -128,9 +124,14 @@ class Options(Sequence[Option]):
         names = ("run", "sparsity", "seconds", "importance", "kept")
         return Options(runs=self.runs, **{name: getattr(self, name)[flags] for name in names})
 
-    def have(self, allows: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Return (options,) bool: True where `allows` accepts the pattern string of an option."""
-        return np.array([allows(pattern) for _, pattern in self.runs])[self.run]
+    def matching(self, patterns: str) -> npt.NDArray[np.bool_]:
+        """Return (options,) bool: True where the whole pattern string matches a regular expression."""
+        matches = re.compile(patterns).fullmatch
+        return np.array([matches(pattern) is not None for _, pattern in self.runs])[self.run]
+
+    def run_of(self, place: int) -> RunAs:
+        """Return the kernel and pattern of the option at an index."""
+        return self.runs[int(self.run[place])]
 
     def values(self, scales: Mapping[RunAs, float]) -> OptionValues:
         """Return the values of the options, with times multiplied by the factor of kernel and pattern.

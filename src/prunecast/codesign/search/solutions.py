@@ -5,7 +5,6 @@ Alternatives are useful because importance only approximates accuracy, and becau
 for only some patterns.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +69,7 @@ def different_solutions(
             continue
         some = {}
         for name, options in search.options.items():
-            allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)  # noqa: B023
+            allowed = options.matching(patterns)
             allowed &= options.kept >= least_kept * options.kept[0]
             some[name] = options.where(allowed | (np.arange(len(options)) == 0))
         try:

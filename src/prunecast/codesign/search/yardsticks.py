@@ -5,14 +5,14 @@ language model (docs/studies/language.md), one sparsity in all layers lost less 
 therefore compared with a model that has one sparsity in all layers.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.codesign.search.allocation import ChoiceArray
 from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
-from prunecast.codesign.search.options import Options, kernels_of_passes
+from prunecast.codesign.search.options import kernels_of_passes
 from prunecast.codesign.search.targets import ChosenLayer, TargetResult
 from prunecast.patterns import parse_pattern
 
@@ -48,47 +48,46 @@ def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ..
     seconds. Either point is missing if no layer has an option of the pattern that is faster than dense. The
     point of tiles is also missing if no sparsity is fast enough.
     """
-    two_of_four = _point(search, "2:4", 0.5, "2:4")
-    tiles = (_point(search, "tiles", float(share), "atp:.*") for share in SHARES)
+    half = int(np.searchsorted(SHARES, 0.5))
+    two_of_four = _point(search, "2:4", even_choices(search, "2:4"), half)
+    all_tiles = even_choices(search, "atp:.*")
+    tiles = (_point(search, "tiles", all_tiles, place) for place in range(SHARES.size))
     fitting = (point for point in tiles if point is not None and point.seconds <= most_s)
     return tuple(point for point in (two_of_four, next(fitting, None)) if point is not None)
 
 
-def _point(search: ModelSearch, name: str, removed: float, patterns: str) -> UniformPoint | None:
-    """Return the model with one sparsity in all layers; None if no option of these patterns saves time."""
-    choice = even_choice(search, removed, patterns)
+def even_choices(search: ModelSearch, patterns: str) -> dict[str, ChoiceArray]:
+    """Return layer -> (SHARES,) index of the fastest option with about each sparsity of `SHARES`.
+
+    The index is 0 (dense) if no such option is faster than dense. Options whose sparsity differs by more than
+    `NEAR` are left out.
+
+    Parameters
+    ----------
+    patterns : regular expression that the pattern strings of the options must match
+    """
+    found = {}
+    for layer, options in search.options.items():
+        allowed = np.abs(1.0 - options.kept / options.kept[0] - SHARES[:, None]) <= NEAR
+        allowed &= options.matching(patterns)
+        allowed[:, 0] = True
+        found[layer] = np.argmin(np.where(allowed, options.seconds, np.inf), axis=1)
+    return found
+
+
+def _point(
+    search: ModelSearch, name: str, choices: Mapping[str, ChoiceArray], place: int
+) -> UniformPoint | None:
+    """Return the model with the sparsity `SHARES[place]` in all layers; None if no option saves time."""
+    choice = {layer: int(own[place]) for layer, own in choices.items()}
     sparse = search.sparse(choice)
     if not sparse.names:
         return None
     seconds = {layer: float(search.options[layer].seconds[place]) for layer, place in choice.items()}
     seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse.names}
     kept = sum(search.options[layer].importance[place] for layer, place in choice.items())
-    return UniformPoint(name, removed, search.total(seconds, sparse), float(kept / search.importance))
-
-
-def even_choice(search: ModelSearch, removed: float, patterns: str) -> dict[str, int]:
-    """Return layer -> index of its fastest option with about the given sparsity.
-
-    The index is 0 (dense) if no such option is faster than dense.
-
-    Parameters
-    ----------
-    removed : the given sparsity; options whose sparsity differs by more than `NEAR` are left out
-    patterns : regular expression that the pattern strings of the options must match
-    """
-    return {layer: _place(options, removed, patterns) for layer, options in search.options.items()}
-
-
-def _place(options: Options, removed: float, patterns: str) -> int:
-    """Return the index of a layer's fastest option with a sparsity of about `removed`.
-
-    `patterns` is a regular expression that the option's pattern must match. The index is 0 (dense) if no such
-    option is faster than dense.
-    """
-    allowed = options.have(lambda pattern: re.fullmatch(patterns, pattern) is not None)
-    allowed &= np.abs(1.0 - options.kept / options.kept[0] - removed) <= NEAR
-    allowed[0] = True
-    return int(np.argmin(np.where(allowed, options.seconds, np.inf)))
+    total_s = search.total(seconds, sparse)
+    return UniformPoint(name, float(SHARES[place]), total_s, float(kept / search.importance))
 
 
 def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
