@@ -23,8 +23,9 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, Kernel, KernelPlan, PlanDoesNotFit, grid_plan
 from prunecast.launch import COLD, CacheState
-from prunecast.models import Estimate, estimate
+from prunecast.models import Estimate
 from prunecast.models.config_roofline import roofline_seconds
+from prunecast.models.roofline import estimate_of
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 from prunecast.plan.kernel_plan import Schedule
 
@@ -310,7 +311,7 @@ def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
 @lru_cache(maxsize=32)
 def kept_estimate(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: CacheState) -> Estimate:
     """Return the cached result of `models.estimate`: callers of `fastest_plan` often request it again."""
-    return estimate(plan, gpu, state=state, launch=launch, l2=l2)
+    return estimate_of(plan, gpu, state, launch, l2)
 
 
 def configs_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[Any, ...]:

@@ -72,7 +72,7 @@ def test_a_grouped_plan_counts_what_its_experts_read(kernel):
     # Without the padding of the columns of an item
     assert packed_bytes(plan) == pytest.approx(sum(packed_bytes(one) for one in alone))
     amounts = plan_amounts(plan)
-    assert float(amounts.total(plan.blocks)[Quantity.C]) == 192 * plan.n * 2
+    assert float(amounts.total[Quantity.C]) == 192 * plan.n * 2
     assert simulate(plan, H200).dram_bytes == pytest.approx(dram_bytes(plan), rel=0.02)
     assert plan.multiply_adds == pytest.approx(
         sum(one.density * 192 * 320 * tokens for one, tokens in zip(maps, padded(plan, loads), strict=True))

@@ -8,15 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.launch import launch_context
-from prunecast.models.amounts import launch_amounts, plan_amounts
+from prunecast.models.amounts import Amounts, launch_amounts, plan_amounts
 from prunecast.models.terms import Quantity
 from prunecast.plan.program import Instruction, Op, WarpProgram, When
 from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
 from tests.toy_gpu import toy_gpu
 
 
+def of_items(amounts: Amounts) -> np.ndarray:
+    """Return the work of each item, (items, quantities)."""
+    return amounts.whole[amounts.kinds.of_item]
+
+
 def of_item(plan, quantity, item=0):
-    return plan_amounts(plan).items[item, quantity]
+    return of_items(plan_amounts(plan))[item, quantity]
 
 
 def one_step(*step, begin=(), end=()):
@@ -68,7 +73,7 @@ def test_refills_count_where_a_block_has_one_item():
     plan = hand_plan([256], 64, programs=one_step(*step), stages=3)
     assert of_item(plan, Quantity.SHARED) == 0
     early = replace(launch_context(plan, toy_gpu()), co_resident=True)
-    assert launch_amounts(early).items[0, Quantity.SHARED] == 4 * 128
+    assert of_items(launch_amounts(early))[0, Quantity.SHARED] == 4 * 128
 
 
 def test_loads_for_later_steps_count_once_for_each_step_that_exists():
@@ -81,8 +86,8 @@ def test_loads_for_later_steps_count_once_for_each_step_that_exists():
 def test_total_is_the_sum_over_items(kept):
     plan = hand_plan(kept, 128)
     amounts = plan_amounts(plan)
-    assert amounts.total(plan.blocks)[Quantity.B] == 128 * 2 * sum(kept)
-    assert np.array_equal(amounts.items.sum(axis=0), amounts.total(plan.blocks))
+    assert amounts.total[Quantity.B] == 128 * 2 * sum(kept)
+    assert np.array_equal(of_items(amounts).sum(axis=0), amounts.total)
 
 
 def test_leader_copies_once_and_multicast_spares_l2_only():
@@ -109,12 +114,12 @@ def test_loads_into_registers_do_not_pass_shared_memory():
 def test_when_chooses_the_items(when, of_parts):
     store = Instruction(Op.SHARED, 256, when=when)
     plan = split_plan(one_step(Instruction(Op.ISSUE), end=(store,)))
-    assert (plan_amounts(plan).items[:, Quantity.SHARED] == 4 * 256 * np.array(of_parts)).all()
+    assert (of_items(plan_amounts(plan))[:, Quantity.SHARED] == 4 * 256 * np.array(of_parts)).all()
 
 
 def test_partial_sums_go_out_once_and_come_in_once_per_other_part():
     plan = split_plan(two_role_programs())
-    amounts = plan_amounts(plan).items
+    amounts = of_items(plan_amounts(plan))
     assert amounts[:, Quantity.PARTIALS_OUT].tolist() == [4 * 4096, 0, 0]
     assert amounts[:, Quantity.PARTIALS_IN].tolist() == [0, 4 * 4096, 0]
     assert amounts[:, Quantity.C].tolist() == [0, 8192, 8192]
@@ -125,7 +130,7 @@ def test_whole_sums_are_no_fewer_where_a_tile_lacks_tokens():
         programs = one_step(Instruction(Op.ISSUE), end=handing_over(whole))
         plan = split_plan(programs)
         plan = replace(plan, n=32, work=plan.work._replace(token_stop=np.full(3, 32)))
-        amounts, size = plan_amounts(plan).items, 4 * 4096 if whole else 2 * 4096
+        amounts, size = of_items(plan_amounts(plan)), 4 * 4096 if whole else 2 * 4096
         assert amounts[:, Quantity.PARTIALS_OUT].tolist() == [size, 0, 0]
         assert amounts[:, Quantity.PARTIALS_IN].tolist() == [0, size, 0]
 
@@ -158,11 +163,11 @@ def split_plan(programs):
 
 def test_full_step_is_what_one_more_step_adds():
     long, longer = hand_plan([640], 64), hand_plan([704], 64)
-    added = plan_amounts(longer).items[0] - plan_amounts(long).items[0]
+    added = of_items(plan_amounts(longer))[0] - of_items(plan_amounts(long))[0]
     assert np.array_equal(added, plan_amounts(long).step)
 
 
 def test_an_item_without_columns_still_begins_and_ends():
     edge = (Instruction(Op.ISSUE, issue=7),)
     plan = hand_plan([0, 64], 64, programs=one_step(Instruction(Op.ISSUE), begin=edge, end=edge))
-    assert plan_amounts(plan).items[:, Quantity.ISSUE].tolist() == [4 * 14, 4 * 15]
+    assert of_items(plan_amounts(plan))[:, Quantity.ISSUE].tolist() == [4 * 14, 4 * 15]

@@ -140,7 +140,7 @@ def test_dram_reads_lie_between_once_and_every_time(kept, tokens, room, resident
     traffic = traffic_of(plan, resident, l2_usable_bytes=room * KIB)
     read = traffic.a_bytes + traffic.b_bytes + traffic.read_again_bytes
     assert traffic.read_again_bytes >= 0
-    assert read <= (amounts.total(plan.blocks)[Quantity.L2] - traffic.c_bytes) * (1 + 1e-9) + 1
+    assert read <= (amounts.total[Quantity.L2] - traffic.c_bytes) * (1 + 1e-9) + 1
     in_waves = traffic.waves.read_bytes
     assert in_waves.size == 1 or in_waves.sum() <= read * (1 + 1e-9)
     endless = traffic_of(plan, resident, l2_usable_bytes=1 << 40)

@@ -71,7 +71,7 @@ def test_no_bound_lies_above_the_estimate(kernel, gpu_name):
 def test_every_kept_element_is_multiplied_with_every_token(kernel, gpu_name):
     gpu = gpu_named(gpu_name)
     plan = plan_of(kernel, gpu)
-    total = plan_amounts(plan).total(plan.blocks)
+    total = plan_amounts(plan).total
     multiplied = total[Quantity.FMA] + 32 * total[Quantity.FP32]
     assert multiplied >= plan.density * plan.m * plan.k * plan.n
     assert total[Quantity.C] >= plan.m * plan.n * 2 * (1 - 1e-9)

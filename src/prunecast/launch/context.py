@@ -15,7 +15,7 @@ data are somewhat larger than the usable part of L2, a part of them stays in L2,
 strictly by age.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from prunecast.errors import check_choice
 from prunecast.hardware.costs import Costs, load_costs
-from prunecast.hardware.occupancy import BlockResources, Occupancy, occupancy
+from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
@@ -76,9 +76,9 @@ def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
 
     The state `cold` returns `gpu` itself. Raises BadInput for an unknown state.
     """
-    check_choice("l2", l2.name, L2_STATES)
     if l2.name == "cold":
         return gpu
+    check_choice("l2", l2.name, L2_STATES)
     found = _found(plan, gpu, l2)
     return _with_l2(gpu, round(GRAIN * found.read), round(GRAIN * found.written))
 
@@ -100,7 +100,7 @@ def _kept(size: float, gpu: GpuSpec) -> float:
     The fraction falls linearly with `size`, from 1 at the largest size that is kept completely to 0 at the
     smallest size of which nothing is kept. The launch costs contain both sizes as ratios to the usable L2.
     """
-    costs = load_costs("prunecast.launch", gpu.compute_capability)
+    costs = launch_costs(gpu)
     all_kept, none_kept = costs["l2_all_kept_ratio"], costs["l2_none_kept_ratio"]
     return min(max((none_kept - size / gpu.l2_usable_bytes) / (none_kept - all_kept), 0.0), 1.0)
 
@@ -144,6 +144,10 @@ class LaunchContext:
     pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns
         in blocks that are already waiting; 0 if some blocks start later
     other_launches_s : seconds of other kernels that a library launches, e.g. a split-K reduction
+    zero_rows : number of rows of C in no tile, which a second launch fills with zeros
+    copies_rows : True if rows of B and C are copied to and from aligned rows by other launches
+    held : number of blocks that can be resident on the GPU at once
+    crowd : number of blocks that are resident on the SM with the most blocks
     """
 
     plan: KernelPlan
@@ -157,16 +161,23 @@ class LaunchContext:
     b_in_l2: bool = False
     pdl_release_s: float = 0.0
     other_launches_s: float = 0.0
+    zero_rows: int = 0
+    copies_rows: bool = False
+    held: int = field(init=False)
+    crowd: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        sms, fit = self.gpu.sm_count, self.fit.blocks_per_sm
+        object.__setattr__(self, "held", fit * sms)
+        crowd = max(min(fit, -(-self.plan.item_count // sms)), 1)
+        if self.places is not None:
+            crowd = int(np.bincount(self.places % sms).max())
+        object.__setattr__(self, "crowd", crowd)
 
     @property
     def prefetches_weights(self) -> bool:
         """True if producer warps read indices and weights before `griddepcontrol.wait`, and B after it."""
         return self.plan.pdl and not self.co_resident
-
-    @property
-    def held(self) -> int:
-        """Number of blocks that can be resident on the GPU at once."""
-        return self.fit.blocks_per_sm * self.gpu.sm_count
 
     def check_fit(self) -> None:
         """Raise `PlanDoesNotFit` if no block fits on an SM, or a persistent grid does not fit on the GPU."""
@@ -180,13 +191,6 @@ class LaunchContext:
                 f"{plan.kernel} has {plan.blocks} persistent blocks, {gpu.name} holds {self.held} at once"
             )
 
-    @property
-    def crowd(self) -> int:
-        """Number of blocks that are resident on the SM with the most blocks."""
-        if self.places is not None:
-            return int(np.bincount(self.places % self.gpu.sm_count).max())
-        return max(min(self.fit.blocks_per_sm, -(-self.plan.item_count // self.gpu.sm_count)), 1)
-
 
 def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> LaunchContext:
     """Return the context of a launch of `plan` on `gpu`: the properties that the plan does not determine.
@@ -197,7 +201,8 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
     """
     gpu = gpu_as_found(plan, gpu, l2)
     traits = KERNELS[plan.kernel].traits(plan, gpu)
-    fit = occupancy(_as_compiled(plan, traits.registers_per_thread), gpu)
+    registers = traits.registers_per_thread or plan.resources.registers_per_thread
+    fit = occupancy(plan.resources._replace(registers_per_thread=registers), gpu)
     co_resident, programs = traits.co_resident and plan.pdl and plan.item_count > 0, plan.programs
     places, resident = None, 0.0
     if co_resident:
@@ -211,7 +216,8 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
         )
         places = expected_places(columns, fit.blocks_per_sm, gpu.sm_count)
         programs = traits.prologue(resident) if traits.prologue else programs
-    alone = zero_row_count(plan) == 0 and not has_copied_rows(plan.kernel, plan.n, plan.dtype)
+    zero_rows = zero_row_count(plan)
+    copies_rows = plan.pdl and has_copied_rows(plan.kernel, plan.n, plan.dtype)
     costs = launch_costs(gpu)
     return LaunchContext(
         plan=plan,
@@ -219,12 +225,14 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
         costs=costs,
         fit=fit,
         programs=bind(programs, KERNELS[plan.kernel].costs_on(gpu), gpu),
-        pdl=plan.pdl and alone,
+        pdl=plan.pdl and zero_rows == 0 and not copies_rows,
         co_resident=co_resident,
         places=places,
         b_in_l2=traits.b_in_l2,
         pdl_release_s=costs["release_s"] if resident >= 1.0 else 0.0,
         other_launches_s=traits.other_launches_s,
+        zero_rows=zero_rows,
+        copies_rows=copies_rows,
     )
 
 
@@ -290,7 +298,3 @@ def gathered_power(density: npt.NDArray[np.float64], costs: Costs, in_step_power
         return 1.0
     in_step = float(density @ density ** costs["out_of_step_power"]) / columns
     return 1.0 - (1.0 - in_step_power) * in_step
-
-
-def _as_compiled(plan: KernelPlan, registers: int) -> BlockResources:
-    return plan.resources._replace(registers_per_thread=registers) if registers else plan.resources

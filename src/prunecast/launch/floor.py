@@ -30,7 +30,7 @@ def launch_floor_s(context: LaunchContext, launch: str) -> float:
         floor_s = context.gpu.stream_launch_s
     else:
         floor_s = _overlapped_s(context) if context.pdl else context.gpu.graph_launch_s
-    second = int(context.plan.item_count > 0 and zero_row_count(context.plan) > 0)
+    second = int(context.plan.item_count > 0 and context.zero_rows > 0)
     return (1 + second) * floor_s + beside_s(context)
 
 
@@ -42,7 +42,8 @@ def beside_s(context: LaunchContext) -> float:
     third of the time, the measured mean clock is 1840 to 1880 MHz, and 1800 MHz are predicted.
     """
     plan, gpu = context.plan, context.gpu
-    return padded_copy_seconds(plan, gpu) + zero_row_seconds(plan, gpu) + context.other_launches_s
+    copies_s = padded_copy_seconds(plan, gpu) if context.copies_rows else 0.0
+    return copies_s + (zero_row_seconds(plan, gpu) if context.zero_rows else 0.0) + context.other_launches_s
 
 
 def _overlapped_s(context: LaunchContext) -> float:

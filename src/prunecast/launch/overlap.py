@@ -187,6 +187,21 @@ def _set_up_cycles(program: WarpProgram) -> int:
     return sum(instruction.amount for instruction in code if instruction.op is Op.ISSUE)
 
 
+def gained_cycles(context: LaunchContext, sm_finish: Cycles, free: int | None = None) -> float:
+    """Return the cycles by which overlap with the preceding launch shortens the period of repeated launches.
+
+    These are the head start and the correction `straggler_credit_cycles`.
+
+    Parameters
+    ----------
+    sm_finish : (SMs,) cycle in which each SM runs out of work, 0 if it has no block
+    free : as in `head_start_cycles`; None for the number of `free_sms`
+    """
+    prologue = prologue_under_preceding_cycles(context)
+    early = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue) if free is None else free)
+    return float(early + straggler_credit_cycles(sm_finish, straggler_credit_scale(context)))
+
+
 def _leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
     """Return True if `blocks`, with one SM each, leave SMs free for the first blocks of the next launch."""
     return 0 < blocks < gpu.sm_count

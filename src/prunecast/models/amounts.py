@@ -5,7 +5,7 @@ k-slices have equal counts if both write C or both write partial sums. They are 
 are stored once per kind.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +55,8 @@ class Amounts:
     tile_reads : (kinds,) float64, sum over the items of a kind of (tokens of the item / tokens of its tile).
         Bytes of A per item times this number, summed over kinds, count the weights of each tile once
     tensor_warps : number of warps of a block that share its tensor work
+    total : (quantities,) float64, work of the whole launch
+    whole : (kinds, quantities) float64, work of one item: `steps` plus `edges`
     """
 
     steps: FloatArray
@@ -67,21 +69,11 @@ class Amounts:
     kinds: _ItemKinds
     tile_reads: FloatArray
     tensor_warps: float
+    total: FloatArray
+    whole: FloatArray = field(init=False)
 
-    @property
-    def whole(self) -> FloatArray:
-        """Work of one item of each kind, (kinds, quantities): `steps` plus `edges`."""
-        return self.steps + self.edges
-
-    @property
-    def items(self) -> FloatArray:
-        """Work of each item, (items, quantities)."""
-        return np.asarray(self.whole[self.kinds.of_item])
-
-    def total(self, blocks: int) -> FloatArray:
-        """Return the work of a whole launch of `blocks` thread blocks, (quantities,)."""
-        members = self.kinds.members
-        return np.asarray(members @ self.steps + members @ self.edges + blocks * self.block)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "whole", self.steps + self.edges)
 
 
 def plan_amounts(plan: KernelPlan) -> Amounts:
@@ -118,9 +110,10 @@ def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: f
     block_k, stages = float(plan.shape.block_k), float(plan.resources.stages)
     # (terms, kinds) executions of each term of the programs in an item, times (terms, quantities) weights
     parts = measure_terms(table.places, sizes, block_k, stages, refill_from)
+    steps, edges = parts.T @ table.of_steps, parts.T @ table.of_edges
     return Amounts(
-        steps=parts.T @ table.of_steps,
-        edges=parts.T @ table.of_edges,
+        steps=steps,
+        edges=edges,
         block=table.of_block,
         step=_full_step(table, plan),
         step_count=sizes.steps,
@@ -129,6 +122,7 @@ def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: f
         kinds=kinds,
         tile_reads=_tile_reads(plan, kinds, sizes.tokens_share * plan.shape.block_n),
         tensor_warps=table.tensor_warps,
+        total=kinds.members @ steps + kinds.members @ edges + plan.blocks * table.of_block,
     )
 
 

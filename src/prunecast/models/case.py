@@ -95,11 +95,8 @@ class Case(NamedTuple):
     amounts: Amounts
     rates: SmRates
     traffic: Traffic
-
-    @property
-    def blocks_in_flight(self) -> int:
-        """Number of blocks that start at once when the launch begins."""
-        return min(self.plan.blocks, self.context.held)
+    blocks_in_flight: int
+    """Number of blocks that start at once when the launch begins."""
 
     @property
     def earlier_share(self) -> float:

@@ -7,13 +7,9 @@ import numpy as np
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch.overlap import (
-    free_sms,
-    head_start_cycles,
+    gained_cycles,
     prologue_cycles,
     prologue_is_hidden,
-    prologue_under_preceding_cycles,
-    straggler_credit_cycles,
-    straggler_credit_scale,
     straggler_cycles,
     straggler_of,
 )
@@ -118,9 +114,6 @@ def chip_ends(
     quiet = 0.0 if context.co_resident else float(starts + gpu.dram_latency_cycles)
     sm_finish = placement.sm_finish
     fetched = placement.fetched(sm_finish, quiet_end)
-    prologue = prologue_under_preceding_cycles(context)
-    head_start = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue))
-    head_start += straggler_credit_cycles(sm_finish, straggler_credit_scale(context))
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares = _wave_shares(waves, item_cycles)
@@ -128,8 +121,8 @@ def chip_ends(
         fetching=_sm_ends(fetched, quiet),
         working=_sm_ends(sm_finish, quiet),
         between=_between_cycles(case, quiet_end),
-        behind=placement.cycles - float(fetched.max()),
-        head_start=float(head_start),
+        behind=float(sm_finish.max()) - float(fetched.max()),
+        head_start=gained_cycles(context, sm_finish),
         extra_latency=float(straggler_cycles(sm_finish, straggler_of(context))),
         earlier_share=case.earlier_share,
         l2_reads_s=l2.reads,

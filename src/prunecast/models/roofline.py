@@ -74,8 +74,15 @@ def estimate(
     """
     check_choice("state", state, STATES)
     check_choice("launch", launch, LAUNCHES)
+    return estimate_of(plan, gpu, state, launch, l2)
+
+
+def estimate_of(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: CacheState) -> Estimate:
+    """Return the result of `estimate` for arguments that have been checked."""
     context = launch_context(plan, gpu, l2)
     context.check_fit()
+    if context.places is None:
+        return _estimate(context, state=state, launch=launch)
     placed = burst_contexts(context)
     found = [_estimate(each, state=state, launch=launch) for _, each in placed]
     if len(found) == 1:
@@ -146,9 +153,10 @@ def look_up(context: LaunchContext) -> Case:
     plan, gpu = context.plan, context.gpu
     amounts = launch_amounts(context)
     rules = memory_rules(context)
-    traffic = plan_traffic(context, rules, amounts, min(plan.blocks, context.held))
-    rates = sm_rates(plan, gpu)
-    return Case(context, plan, gpu, rules, program_traits(context.programs), amounts, rates, traffic)
+    in_flight = min(plan.blocks, context.held)
+    traffic = plan_traffic(context, rules, amounts, in_flight)
+    rates, traits = sm_rates(plan, gpu), program_traits(context.programs)
+    return Case(context, plan, gpu, rules, traits, amounts, rates, traffic, in_flight)
 
 
 def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:
@@ -162,7 +170,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
     launch_s : launch overhead in seconds, without the time of other kernels that the operator launches
     """
     gpu = case.gpu
-    total = case.amounts.total(case.plan.blocks)
+    total = case.amounts.total
     l2_bytes = l2_power(case.context) * float(total[Quantity.L2])
     dram_bytes, tensor = case.traffic.dram_bytes, float(sm_level_cycles(total, case.rates)["tensor"])
     settled = _Settled(chip_cycles(ends, gpu.max_clock_hz, QUEUE_ORDER), gpu.max_clock_hz)

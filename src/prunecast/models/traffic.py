@@ -1,6 +1,6 @@
 """Bytes that a launch moves: compulsory bytes, bytes through L2, and repeated reads from DRAM."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,9 @@ class Traffic:
     merged_bytes : bytes of C that L2 fetches from DRAM to complete partly written sectors
     l2_bytes : bytes through L2, reads and writes; a multicast counts once
     waves : DRAM reads in each wave
+    dram_bytes : bytes that DRAM reads and writes in total, including indices
+    written_bytes : bytes that DRAM writes
+    read_share : bytes that DRAM reads, divided by all bytes that it reads and writes; 0 without traffic
     """
 
     flops: float
@@ -61,27 +64,22 @@ class Traffic:
     merged_bytes: float
     l2_bytes: float
     waves: WaveReads
+    dram_bytes: float = field(init=False)
+    written_bytes: float = field(init=False)
+    read_share: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        read_too = self.index_bytes + self.read_again_bytes + self.merged_bytes
+        moved = self.compulsory_bytes + read_too + self.partial_bytes
+        written = self.c_bytes + self.partial_bytes
+        object.__setattr__(self, "dram_bytes", moved)
+        object.__setattr__(self, "written_bytes", written)
+        object.__setattr__(self, "read_share", 1.0 - written / moved if moved else 0.0)
 
     @property
     def compulsory_bytes(self) -> float:
         """Bytes that DRAM must move at least: A, B and C once, without the few bytes of indices."""
         return self.a_bytes + self.b_bytes + self.c_bytes
-
-    @property
-    def dram_bytes(self) -> float:
-        """Bytes that DRAM reads and writes in total, including indices."""
-        read_too = self.index_bytes + self.read_again_bytes + self.merged_bytes
-        return self.compulsory_bytes + read_too + self.partial_bytes
-
-    @property
-    def written_bytes(self) -> float:
-        """Bytes that DRAM writes."""
-        return self.c_bytes + self.partial_bytes
-
-    @property
-    def read_share(self) -> float:
-        """Bytes that DRAM reads, divided by all bytes that it reads and writes; 0 without traffic."""
-        return 1.0 - self.written_bytes / self.dram_bytes if self.dram_bytes else 0.0
 
 
 def plan_traffic(
@@ -94,7 +92,7 @@ def plan_traffic(
     input) that at least one tile of an expert keeps.
     """
     plan = context.plan
-    total = amounts.total(plan.blocks)
+    total = amounts.total
     read = rules.read
     whole, weight = amounts.whole, amounts.tile_reads
     again, waves = _wave_reads(context, amounts, read, resident_blocks)

@@ -1,6 +1,6 @@
 """Compute the cost of blocks with their lists of items, their placement on SMs, and the end of each SM."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -33,15 +33,15 @@ class Placement:
     slot_finish : (SMs, slots) float64, cycle in which each block slot ends its last unit; 0 for a slot
         without units
     sm : (units,) int64, SM of each unit
+    sm_finish : (SMs,) float64, cycle in which each SM ends its last unit
     """
 
     slot_finish: FloatArray
     sm: npt.NDArray[np.int64]
+    sm_finish: FloatArray = field(init=False)
 
-    @property
-    def sm_finish(self) -> FloatArray:
-        """Cycle in which each SM ends its last unit, (SMs,) float64."""
-        return np.asarray(self.slot_finish.max(axis=1))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sm_finish", self.slot_finish.max(axis=1))
 
     def fetched(self, sm_finish: FloatArray, quiet: FloatArray) -> FloatArray:
         """Return the cycle of the last read of each SM, (SMs,) float64.
@@ -54,11 +54,6 @@ class Placement:
         of_sm = np.zeros(sm_finish.size)
         of_sm[self.sm] = quiet  # the value of an SM's last unit remains
         return np.maximum(sm_finish - of_sm, 0.0)
-
-    @property
-    def cycles(self) -> float:
-        """Cycles until the last SM ends."""
-        return float(self.slot_finish.max())
 
 
 class _Seats(NamedTuple):

@@ -97,7 +97,7 @@ def prune_guided_block(
 def _used_blocks(blocks: DenseBlocks, kept: MaskArray, m: int, pattern: str) -> TileMap:
     """Return the tile map of those blocks that keep a column; `kept` (blocks, K) flags the kept columns."""
     used, members = np.flatnonzero(np.count_nonzero(kept, axis=1)), blocks.tiles.members
-    return RowTiles.of_members(members[block] for block in used).tile_map(kept[used], m, pattern)
+    return RowTiles.of_members([members[block] for block in used]).tile_map(kept[used], m, pattern)
 
 
 def _sufficient(scores: ImportanceArray, blocks: DenseBlocks, enough: float) -> Iterator[MaskArray]:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -46,6 +47,8 @@ class TileMap:
     tile_count : number of tiles, empty ones included
     rows_per_tile : (tiles,) int32, rows of each tile
     kept_per_tile : (tiles,) int32, kept columns of each tile
+    kept_count : number of kept elements
+    density : kept elements divided by M * K
 
     Raises
     ------
@@ -62,6 +65,8 @@ class TileMap:
     tile_count: int = field(init=False, repr=False)
     rows_per_tile: IntArray = field(init=False, repr=False)
     kept_per_tile: IntArray = field(init=False, repr=False)
+    kept_count: int = field(init=False, repr=False)
+    density: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("row_start", "row_index", "column_start", "column_index"):
@@ -75,21 +80,14 @@ class TileMap:
             raise ValueError("row_index: a row lies in two tiles")
         check_kept_columns("column_start", self.column_start, self.column_index, self.k)
         object.__setattr__(self, "tile_count", self.row_start.size - 1)
-        # Precompute both, since an estimate reads them a dozen times
+        # Precompute these, since an estimate reads them a dozen times
         object.__setattr__(self, "rows_per_tile", frozen_int32(self.row_start[1:] - self.row_start[:-1]))
         object.__setattr__(
             self, "kept_per_tile", frozen_int32(self.column_start[1:] - self.column_start[:-1])
         )
-
-    @property
-    def kept_count(self) -> int:
-        """Return the number of kept elements."""
-        return int(np.dot(self.rows_per_tile.astype(np.int64), self.kept_per_tile.astype(np.int64)))
-
-    @property
-    def density(self) -> float:
-        """Return the kept elements divided by M * K."""
-        return self.kept_count / (self.m * self.k)
+        kept = int(np.dot(self.rows_per_tile.astype(np.int64), self.kept_per_tile.astype(np.int64)))
+        object.__setattr__(self, "kept_count", kept)
+        object.__setattr__(self, "density", kept / max(self.m * self.k, 1))
 
     def mask(self) -> MaskArray:
         """Return the mask (M, K), True for kept elements."""
@@ -187,6 +185,11 @@ def frozen_int32(column: npt.ArrayLike) -> IntArray:
     frozen = np.ascontiguousarray(column, dtype=np.int32).view()
     frozen.flags.writeable = False
     return frozen
+
+
+def frozen_columns(columns: Iterable[npt.ArrayLike]) -> list[IntArray]:
+    """Return each column as `frozen_int32` does."""
+    return [frozen_int32(column) for column in columns]
 
 
 def check_mask(mask: MaskArray, pattern: str) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.patterns.element_map import ElementMap
-from prunecast.patterns.tile_map import IntArray, OfTiles, TileMap, frozen_int32
+from prunecast.patterns.tile_map import IntArray, OfTiles, TileMap, frozen_columns
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.plan.program import WarpProgram
@@ -151,7 +151,7 @@ class KernelPlan(OfTiles):
     item_count: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "work", WorkList(*(frozen_int32(column) for column in self.work)))
+        object.__setattr__(self, "work", WorkList(*frozen_columns(self.work)))
         object.__setattr__(self, "m", self.tiles.m)
         object.__setattr__(self, "k", self.tiles.k)
         object.__setattr__(self, "item_count", int(self.work.tile.size))

@@ -16,10 +16,12 @@ none, but its `end` writes zeros.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from prunecast.hardware.costs import Costs
 from prunecast.hardware.spec import GpuSpec
@@ -187,11 +189,17 @@ class Instruction(NamedTuple):
 
 
 Code = tuple[Instruction, ...]
+SECTIONS = ("start", "begin", "fill", "step", "end", "finish")
+"""Names of the sections of a warp program."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class WarpProgram:
-    """The program of one role: `warps` warps of the block that run the same instructions."""
+    """The program of one role: `warps` warps of the block that run the same instructions.
+
+    Equal programs are one object, so that caches find what follows from a program without hashing its
+    instructions: an estimate looks up a program twenty times, and hashing it needs 3 us.
+    """
 
     role: str
     warps: int
@@ -201,14 +209,12 @@ class WarpProgram:
     step: Code = ()
     end: Code = ()
     finish: Code = ()
-    _hash: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self._key()))
-
-    def __hash__(self) -> int:
-        """Return the precomputed hash, because an estimate needs it twenty times and hashing needs 3 us."""
-        return self._hash
+    def __new__(cls, role: str, warps: int, **code: Code) -> "WarpProgram":
+        """Return the existing program with these fields, or a new one."""
+        key = (role, warps, *(code.get(section, ()) for section in SECTIONS))
+        with _lock:
+            return _programs.setdefault(key, object.__new__(cls))
 
     @property
     def fetches(self) -> bool:
@@ -221,16 +227,12 @@ class WarpProgram:
         return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in self.step)
 
     def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
-        """Return a recipe that recomputes the hash at unpickling: string hashes differ between processes."""
-        return _program, self._key()
-
-    def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, f.name) for f in fields(self) if f.compare)
+        """Return a recipe that finds the equal program of the process that unpickles it."""
+        return partial(WarpProgram, **{f.name: getattr(self, f.name) for f in fields(self)}), ()
 
 
-def _program(*values: Any) -> WarpProgram:
-    names = (f.name for f in fields(WarpProgram) if f.compare)
-    return WarpProgram(**dict(zip(names, values, strict=True)))
+_programs: WeakValueDictionary[tuple[Any, ...], WarpProgram] = WeakValueDictionary()
+_lock = Lock()
 
 
 @lru_cache(maxsize=4096)
@@ -259,7 +261,7 @@ def total(charges: tuple[Charge, ...], costs: Costs) -> float:
 
 def _bound_program(program: WarpProgram, number: Callable[[str], float]) -> WarpProgram:
     changed: dict[str, Any] = {}
-    for part in ("start", "begin", "fill", "step", "end", "finish"):
+    for part in SECTIONS:
         code: Code = getattr(program, part)
         if any(instruction.charges for instruction in code):
             changed[part] = tuple(_bound(instruction, number) for instruction in code)

@@ -12,14 +12,7 @@ import numpy as np
 
 from prunecast.launch import LaunchContext
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import (
-    head_start_cycles,
-    prologue_under_preceding_cycles,
-    straggler_credit_cycles,
-    straggler_credit_scale,
-    straggler_cycles,
-    straggler_of,
-)
+from prunecast.launch.overlap import gained_cycles, straggler_cycles, straggler_of
 from prunecast.plan.program import Op, WarpProgram, When
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State
@@ -69,9 +62,7 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str)
     gained = 0.0
     if launch == "graph":
         ends = run.sm[:, engine.S_BUSY].astype(np.float64)
-        prologue = prologue_under_preceding_cycles(context)
-        gained = head_start_cycles(ends, prologue, int((ends == 0.0).sum()))
-        gained += straggler_credit_cycles(ends, straggler_credit_scale(context))
+        gained = gained_cycles(context, ends, int((ends == 0.0).sum()))
         gained -= straggler_cycles(ends, straggler_of(context))
     left = launch_s - gained / clock_hz
     return LaunchGap(max(left, 0.0), max(-left, 0.0) * clock_hz)

@@ -6,7 +6,7 @@ H200 (2026-11-20).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -40,6 +40,9 @@ class TileConfig:
         on sm_100. Each block holds its own weights and its share of the tokens in shared memory
     warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
     two_sets : True if registers hold two sets of operand fragments, see `TileForm.two_sets`
+    element_bytes : bytes of one element of A and B
+    weight_bytes_per_k16 : bytes of packed weights of the tile per 16 kept columns, including the metadata of
+        2:4
     """
 
     tensor_path: str
@@ -53,15 +56,18 @@ class TileConfig:
     pair: int = 1
     warpgroups: int = CONSUMER_WARPGROUPS
     two_sets: bool = False
+    element_bytes: int = field(init=False, repr=False, compare=False)
+    weight_bytes_per_k16: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        element_bytes = DTYPE_BYTES[self.dtype]
+        packed = weight_bytes(self.shape.block_m, 16, element_bytes, sparse=self.is_sparse)
+        object.__setattr__(self, "element_bytes", element_bytes)
+        object.__setattr__(self, "weight_bytes_per_k16", packed)
 
     def __str__(self) -> str:
         """Return the short name, e.g. `128x256x64 s4`: tile of C, k-step and number of stages."""
         return f"{'x'.join(map(str, self.shape))} s{self.resources.stages}"
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of one element of A and B."""
-        return DTYPE_BYTES[self.dtype]
 
     @property
     def output_bytes(self) -> int:
@@ -82,11 +88,6 @@ class TileConfig:
     def warps_per_part(self) -> int:
         """Number of warps that compute one part of C together: a warpgroup for wgmma, else one."""
         return 4 if self.tensor_path == "wgmma" else 1
-
-    @property
-    def weight_bytes_per_k16(self) -> int:
-        """Bytes of packed weights of the tile per 16 kept columns, including the metadata of 2:4."""
-        return weight_bytes(self.shape.block_m, 16, self.element_bytes, sparse=self.is_sparse)
 
     @property
     def fma_per_warp_per_k16(self) -> int:
