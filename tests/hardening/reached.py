@@ -39,7 +39,7 @@ NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", 
 QUICK = ("-m", "not slow and not gpu and not compile")
 JIT = "prunecast.jit"
 """Functions of files that import it are taken to be compiled."""
-MOST_TESTS, MOST_OF_A_FILE, CASES_OF_MAP = 12, 4, 2
+NARROW, BROAD, MOST_OF_A_FILE, CASES_OF_MAP = 10, 3, 4, 2
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -165,21 +165,31 @@ class Reached(NamedTuple):
     def of_runs(cls, entered: dict[str, set[str]]) -> "Reached":
         """From the blocks that each test entered."""
         tests = sorted(entered, key=lambda test: (len(entered[test]), test))
-        blocks: dict[str, list[int]] = {}
-        of_file: Counter[tuple[str, str]] = Counter()
+        of_block: defaultdict[str, list[int]] = defaultdict(list)
         for place, test in enumerate(tests):
             for block in entered[test]:
-                listed = blocks.setdefault(block, [])
-                file = test.split("::")[0]
-                if len(listed) < MOST_TESTS and of_file[block, file] < MOST_OF_A_FILE:
-                    listed.append(place)
-                    of_file[block, file] += 1
-        return cls(tests, blocks)
+                of_block[block].append(place)
+        return cls(tests, {block: _some(places, tests) for block, places in of_block.items()})
 
     def best(self, *blocks: str) -> list[str]:
-        """The narrowest tests that enter one of the blocks."""
+        """Some of the tests that enter one of the blocks."""
         places = sorted({place for block in blocks for place in self.blocks.get(block, ())})
-        return [self.tests[place] for place in places[:MOST_TESTS]]
+        return [self.tests[place] for place in _some(places, self.tests)]
+
+
+def _some(places: list[int], tests: list[str]) -> list[int]:
+    """Places of the narrowest tests, and of some of the broadest.
+
+    Broad tests compare whole predictions with measured times, and so notice changes that unit tests do not.
+    """
+    of_file: Counter[str] = Counter()
+    spread = []
+    for place in places:
+        file = tests[place].split("::")[0]
+        of_file[file] += 1
+        if of_file[file] <= MOST_OF_A_FILE:
+            spread.append(place)
+    return spread[:NARROW] + spread[NARROW:][-BROAD:]
 
 
 class Run(NamedTuple):

@@ -7,7 +7,8 @@ from prunecast.codesign import predict
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import kept_in_bins
-from prunecast.report.pictures import draw_crossover, speedup_range
+from prunecast.report import pictures
+from prunecast.report.pictures import draw_crossover, draw_tile_maps, speedup_range
 from prunecast.report.study import Curve, CurvePoint, curves_of
 from prunecast.workload.engines import Engine
 from prunecast.workload.layers import load_layers
@@ -70,3 +71,28 @@ def test_a_kernel_that_is_far_slower_does_not_flatten_the_others():
 def test_dense_alone_and_slower_kernels_have_a_range():
     low, high = speedup_range([curve("dense", 1.0), curve("csr", 30.0)])
     assert low < 1 < high
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of the pictures that a test draws."""
+    found = []
+    monkeypatch.setattr(pictures, "svg_text", lambda axes, label, *, salt: found.extend(axes.figure.axes))
+    return found
+
+
+def test_densities_of_a_crossover_begin_at_nothing_and_end_at_three_quarters(drawn):
+    draw_crossover([curve("dense", 1.0), curve("stspmm", 0.5, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)], salt="a")
+    (axes,) = drawn
+    assert axes.get_xlim() == (0.0, 75.0)
+
+
+def test_bars_of_kept_columns_begin_at_zero_and_none_is_cut_off(drawn):
+    tiles = TileMap(
+        m=4, k=8, row_start=[0, 2, 4], row_index=[0, 1, 2, 3], column_start=[0, 1, 6],
+        column_index=[2, 0, 1, 3, 4, 5], pattern="tile-wise:2",
+    )  # fmt: skip
+    draw_tile_maps(tiles, None, salt="a")
+    bars = [axes for axes in drawn if axes.get_xlabel() == "kept"]
+    assert [[bar.get_width() for bar in each.patches] for each in bars] == [[1.0, 5.0]]
+    assert bars[0].get_xlim() == pytest.approx((0.0, 5.5))

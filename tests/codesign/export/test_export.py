@@ -121,6 +121,15 @@ def test_products_and_attention_of_a_systems_folder_add_up_to_the_pass(models, p
     assert {row["kernel_source"] for rows in tables.values() for row in rows} == {"prunecast"}
 
 
+def test_yaml_files_of_a_systems_folder_state_the_schema_that_the_simulator_reads(models, tmp_path):
+    export(models["llama"], format="aiconfigurator", out=tmp_path / "out", **SETTINGS)
+    stated = {file.name: file.read_text() for file in (tmp_path / "out").rglob("*.yaml")}
+    versioned = ["collection_meta.yaml", "query_versions.yaml"]
+    assert [name for name in sorted(stated) if name in versioned] == versioned
+    for name in versioned:
+        assert stated[name].startswith("schema_version: 1\n")
+
+
 def read_bundle(folder):
     """Return table -> rows with numbers, as LLMServingSim reads them."""
     (tp,) = folder.glob("*/*/*/tp*")

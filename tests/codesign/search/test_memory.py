@@ -66,3 +66,12 @@ def test_a_stored_result_keeps_its_memory(searched):
     assert again.memory == result.memory
     assert again.dense_memory == result.dense_memory
     assert again.gpu_bytes == GPU.dram_bytes
+
+
+@pytest.mark.parametrize("shape", [(256, 256), (192, 320), (100, 36)])
+def test_weights_packed_as_two_of_four_have_the_same_bytes_whatever_is_kept(shape):
+    pattern = parse_pattern("2:4")
+    weights = np.abs(np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    masks = [pattern.prune({"w": weights}, 0.5)["w"], np.zeros(shape, np.bool_)]
+    plans = [fastest_plan("2:4", pattern.map(mask), n=256, dtype="fp16", gpu=GPU) for mask in masks]
+    assert len({packed_bytes(plan) for plan in plans}) == 1

@@ -461,12 +461,9 @@ class ModelSearch:
         """Return the bytes of a layer packed as 2:4, which do not depend on the weights that are kept."""
         layer = self.workload.layers[name]
         if layer.shape not in self._packed:
-            m, k = layer.shape
-            first_two = np.zeros((m, k), dtype=np.bool_)
-            first_two[:, 0::4] = first_two[:, 1::4] = True
-            kept = parse_pattern("2:4").map(first_two)
+            nothing_kept = parse_pattern("2:4").map(np.zeros(layer.shape, dtype=np.bool_))
             _, n = self._passes_of(name)[0]
-            launches = _PassLaunches("2:4", 1.0, m, self._launches("2:4", kept, n))
+            launches = _PassLaunches("2:4", 1.0, layer.shape[0], self._launches("2:4", nothing_kept, n))
             self._packed[layer.shape] = launches.total(packed_bytes)
         return layer.count * self._packed[layer.shape]
 
