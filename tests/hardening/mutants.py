@@ -5,7 +5,8 @@ and one of these is changed (`SWAPS`, `_other_value`). Then the tests that enter
 narrowest first (`tests/hardening/reached.py`), in a copy of the repository.
 
 A mutant is killed if a test fails that passes with the unchanged source, or does not end. It survives if all
-these tests pass. A line that no test enters, such as one that needs a GPU, is not reached.
+these tests pass. If they need more time than `--limit`, it is not decided. A line that no test enters, such
+as one that needs a GPU, is not reached.
 
 `--show SEED/NUMBER` prints a mutant without running a test.
 """
@@ -71,8 +72,8 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 """Operator or comparison -> what replaces it."""
 UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "format_spec", "type_params")
 """Parts of a syntax tree that no computed value depends on."""
-UNCHANGED_KEYWORDS = ("strict", "stacklevel")
-"""Arguments that change nothing in correct code: `zip(strict=True)`, the line that a warning names."""
+UNCHANGED_KEYWORDS = ("strict", "stacklevel", "repr")
+"""Arguments that change no result: `zip(strict=True)`, the line that a warning names, what `repr` shows."""
 MOST_TIMES_AS_LONG, MORE_SECONDS = 3.0, 10.0
 """A test that runs longer than this times its time with the unchanged source, and this more, does not end."""
 COMPILE_SECONDS = 60.0
@@ -109,7 +110,7 @@ class Verdict(NamedTuple):
         """One line of `--findings`."""
         mutant = {"mutant": self.mutant.name, "file": self.mutant.file, "line": self.mutant.line}
         found = {"verdict": self.verdict, "why": self.why, "seconds": round(self.seconds, 1)}
-        return json.dumps({**mutant, "change": self.mutant.change, **found, "tests": self.tests})
+        return json.dumps({**mutant, "change": self.mutant.change, **found, "tests": len(self.tests)})
 
 
 class Mutation(NamedTuple):
@@ -220,28 +221,37 @@ def _mutant(name: str, sources: Sources, file: str, line: int) -> Mutant:
 class Judge:
     """Runs tests of mutants in a copy of the repository, until the clock shows `end`."""
 
-    def __init__(self, tree: Path, clean: Path, end: float, limit_seconds: float) -> None:
+    def __init__(self, tree: Path, clean: Path, end: float, limit_seconds: float, broken: set[str]) -> None:
         self.tree, self.clean, self.end, self.limit_seconds = tree, clean, end, limit_seconds
+        self.broken = broken
+        """Tests that do not pass with the unchanged source. All judges share the set."""
 
     def verdict(self, mutant: Mutant, tests: list[str]) -> Verdict:
-        """Run the tests of a mutant; a test that also fails with the unchanged source does not count."""
-        begun, left = time.monotonic(), list(tests)
-        verdict, why = ("survived", "its tests pass") if left else ("not reached", "no test enters it")
-        while left:
+        """Run the tests of a mutant. A test that also fails with the unchanged source does not count."""
+        begun = time.monotonic()
+        found = ("not reached", "no test enters it") if not tests else None
+        while found is None:
+            left = [test for test in tests if test not in self.broken]
+            if not left:
+                found = "not decided", "none of its tests passes with the unchanged source"
+                break
             run = self._run(mutant, left)
-            if run.code in (0, 5):
-                break
             suspect = run.failed or (run.last_started if run.code is None else left[0])
-            unchanged = self._run(None, [suspect]) if suspect else run
-            if time.monotonic() >= self.end or suspect is None:
-                verdict, why = "not decided", "no time"
-                break
-            if unchanged.code == 0:
-                verdict, why = self._killed(mutant, run, unchanged, suspect)
-                break
-            verdict, why = "not decided", f"{suspect} does not pass with the unchanged source"
-            left = [test for test in left if not suspect.startswith(test) and not test.startswith(suspect)]
-        return Verdict(mutant, verdict, why, time.monotonic() - begun, tests)
+            if run.code in (0, 5):
+                found = "survived", f"{len(left)} tests pass"
+            elif suspect is None or time.monotonic() >= self.end:
+                found = "not decided", "no time"
+            else:
+                unchanged = self._run(None, [suspect])
+                if unchanged.code == 0:
+                    found = self._killed(mutant, run, unchanged, suspect)
+                elif unchanged.code is None or run.code is None:
+                    found = "not decided", "no time"
+                else:
+                    self.broken |= {test for test in left if test.startswith(suspect.split("[")[0])} or set(
+                        left
+                    )
+        return Verdict(mutant, *found, time.monotonic() - begun, tests)
 
     def _killed(self, mutant: Mutant, run: Run, unchanged: Run, test: str) -> tuple[str, str]:
         """The verdict about a test that passes with the unchanged source."""
@@ -250,7 +260,8 @@ class Judge:
         most = MOST_TIMES_AS_LONG * unchanged.seconds + MORE_SECONDS + self._compile_seconds(mutant)
         if run.seconds_of_last > most:
             return "killed", f"{test} does not end"
-        return "not decided", f"{test} had no time"
+        passed = sum("started" in line for line in run.log) - 1
+        return "not decided", f"{passed} cases pass, then there is no time"
 
     def _run(self, mutant: Mutant | None, tests: list[str]) -> Run:
         """Run tests with a mutant or without, from the compiled code of the unchanged source."""
@@ -288,9 +299,10 @@ def judge_all(
     with tempfile.TemporaryDirectory() as folder:
         clean = copy_tree(sources.root / "src", Path(folder) / "clean")
         judges: queue.SimpleQueue[Judge] = queue.SimpleQueue()
+        broken: set[str] = set()
         for number in range(processes):
             tree = copy_tree(sources.root, Path(folder) / str(number))
-            judges.put(Judge(tree, clean, end, limit_seconds))
+            judges.put(Judge(tree, clean, end, limit_seconds, broken))
 
         def judge_one(mutant: Mutant) -> Verdict:
             judge = judges.get()
@@ -321,7 +333,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end everything after so many")
-    parser.add_argument("--limit", type=float, default=60, help="seconds for the tests of one mutant")
+    parser.add_argument("--limit", type=float, default=120, help="seconds for the tests of one mutant")
     parser.add_argument("--findings", type=Path, help="file that gets one line of JSON for each mutant")
     parser.add_argument(
         "--map", type=Path, help="map of tests; it is made and written if there is no such file"

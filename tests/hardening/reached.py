@@ -1,8 +1,9 @@
 """Map from blocks of the sources to the tests that enter them: python -m tests.hardening.reached map.json
 
 Tests run in a copy of the repository in which every block of every function first records that it was
-entered. A block is a list of statements: the body of a function, of a loop, of one branch. The map lists for
-each block the tests that enter the fewest other blocks, since these examine it most closely.
+entered. A block is a list of statements: the body of a function, of a loop, of one branch. The map lists the
+tests that enter each block. Those that enter the fewest other blocks come first, since they examine it most
+closely.
 
 Two cases of each parametrised test run, without tests marked slow, gpu or compile. Functions compiled by
 Numba cannot record. `Sources.tests_of` finds their tests, and those of constants, through the functions that
@@ -39,7 +40,7 @@ NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", 
 QUICK = ("-m", "not slow and not gpu and not compile")
 JIT = "prunecast.jit"
 """Functions of files that import it are taken to be compiled."""
-NARROW, BROAD, MOST_OF_A_FILE, CASES_OF_MAP = 10, 3, 4, 2
+FIRST, FIRST_OF_A_FILE, CASES_OF_MAP = 20, 4, 2
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -124,7 +125,7 @@ class Sources:
     def tests_of(self, place: Place, reached: "Reached") -> list[str]:
         """Tests that enter the block, or else its function; for a name, those of functions with it."""
         if place.records:
-            found = reached.best(place.key) or reached.best(place._replace(number=0).key)
+            found = reached.entering(place.key) or reached.entering(place._replace(number=0).key)
             return self.existing(found)
         seen, waiting, entering = {place}, [place], []
         while waiting:
@@ -138,7 +139,9 @@ class Sources:
                 else:
                     waiting.append(other)
         same = [other for other in entering if other.file == place.file]
-        found = reached.best(*(other.key for other in same)) or reached.best(*(o.key for o in entering))
+        found = reached.entering(*(other.key for other in same)) or reached.entering(
+            *(o.key for o in entering)
+        )
         return self.existing(found)
 
     def existing(self, tests: list[str]) -> list[str]:
@@ -156,7 +159,7 @@ class Sources:
 
 
 class Reached(NamedTuple):
-    """Tests, narrowest first, and the tests of each block as places in that list."""
+    """Tests, narrowest first, and for each block the places in that list of the tests that enter it."""
 
     tests: list[str]
     blocks: dict[str, list[int]]
@@ -165,31 +168,22 @@ class Reached(NamedTuple):
     def of_runs(cls, entered: dict[str, set[str]]) -> "Reached":
         """From the blocks that each test entered."""
         tests = sorted(entered, key=lambda test: (len(entered[test]), test))
-        of_block: defaultdict[str, list[int]] = defaultdict(list)
+        blocks: defaultdict[str, list[int]] = defaultdict(list)
         for place, test in enumerate(tests):
             for block in entered[test]:
-                of_block[block].append(place)
-        return cls(tests, {block: _some(places, tests) for block, places in of_block.items()})
+                blocks[block].append(place)
+        return cls(tests, blocks)
 
-    def best(self, *blocks: str) -> list[str]:
-        """Some of the tests that enter one of the blocks."""
-        places = sorted({place for block in blocks for place in self.blocks.get(block, ())})
-        return [self.tests[place] for place in _some(places, self.tests)]
-
-
-def _some(places: list[int], tests: list[str]) -> list[int]:
-    """Places of the narrowest tests, and of some of the broadest.
-
-    Broad tests compare whole predictions with measured times, and so notice changes that unit tests do not.
-    """
-    of_file: Counter[str] = Counter()
-    spread = []
-    for place in places:
-        file = tests[place].split("::")[0]
-        of_file[file] += 1
-        if of_file[file] <= MOST_OF_A_FILE:
-            spread.append(place)
-    return spread[:NARROW] + spread[NARROW:][-BROAD:]
+    def entering(self, *blocks: str) -> list[str]:
+        """All tests that enter one of the blocks: first the narrowest of several files, then the others."""
+        of_file: Counter[str] = Counter()
+        first, others = [], []
+        for place in sorted({place for block in blocks for place in self.blocks.get(block, ())}):
+            test = self.tests[place]
+            file = test.split("::")[0]
+            of_file[file] += 1
+            (first if of_file[file] <= FIRST_OF_A_FILE and len(first) < FIRST else others).append(test)
+        return first + others
 
 
 class Run(NamedTuple):
@@ -234,8 +228,10 @@ def run_tests(tree: Path, tests: Sequence[str], limit_seconds: float, *options: 
         environment = {**os.environ, LOG: str(log), CASES: str(cases)}
         environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
         words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.hardening.reached", *QUICK]
+        arguments = Path(folder) / "arguments"
+        arguments.write_text("\n".join(tests))
         process = subprocess.Popen(
-            [sys.executable, *words, f"--basetemp={folder}/tests", *options, *tests],
+            [sys.executable, *words, f"--basetemp={folder}/tests", *options, f"@{arguments}"],
             cwd=tree,
             env=environment,
             stdout=subprocess.DEVNULL,

@@ -122,7 +122,7 @@ def test_the_same_seed_draws_the_same_mutants_of_different_lines(tmp_path):
 
 def test_blocks_know_the_tests_that_enter_them(toy):
     reached = make_map(toy, 1, 120)
-    entered = {block: reached.best(block) for block in reached.blocks}
+    entered = {block: reached.entering(block) for block in reached.blocks}
     file = "src/toy/__init__.py"
     assert entered == {
         f"{file}:add#0": ["tests/test_toy.py::test_add", "tests/test_toy.py::test_limit"],
