@@ -11,6 +11,7 @@ from prunecast.kernels.libraries.cusparse.programs import (
     chain_cycles,
     cusparse_costs,
     meeting_cycles,
+    missed_after,
     missed_share,
 )
 from prunecast.models import estimate
@@ -71,16 +72,22 @@ def wait_cycles(kept: list[int], n: int) -> int:
 def test_lone_blocks_take_a_chain_of_loads_and_full_sms_their_work():
     lone, half, full = (wait_cycles([96] * 132 * blocks, 16) for blocks in (1, 5, 10))
     assert lone > half > full == 0
-    missed = round(missed_share(ELEMENTS, 512, 32, 233_472), 2)
-    work = ELEMENTS * (COSTS["slots_per_element_32"] + COSTS["missed_slots"] * missed) / 4
+    missed = missed_share(ELEMENTS, 512, 32, 233_472)
+    work = ELEMENTS * (COSTS["slots_per_element_32"] + COSTS["missed_slots"] * round(missed, 2)) / 4
     assert lone == pytest.approx(chain_cycles(0.25, missed, 32, COSTS) - work, abs=1)
 
 
 def test_where_blocks_follow_one_another_the_last_ones_take_longer():
-    missed = round(missed_share(96 * 1321 / 132, 512, 32, 233_472), 2)
-    assert wait_cycles([96] * 1321, 16) == pytest.approx(
-        COSTS["tail_share"] * chain_cycles(0.25, missed, 32, COSTS), abs=1
-    )
+    missed = missed_after(96 * 1321 / 132, 512, 32, 233_472)
+    assert wait_cycles([96] * 1321, 16) == pytest.approx(chain_cycles(0.25, missed, 32, COSTS), abs=1)
+
+
+def test_blocks_of_one_wave_do_not_shorten_the_loads_of_each_other():
+    """Measured, H200: 512 x 1024, 16 tokens, us by the elements of a row; 1 to 5 blocks per SM."""
+    gpu = load_gpu("h200-sxm")
+    for per_row, us in ((16, 9.93), (64, 9.91), (128, 9.98)):
+        plan = plan_csr(map_of_equal_rows(512, 1024, per_row), 16, "fp16", gpu)
+        assert estimate(plan, gpu).seconds == pytest.approx(us * 1e-6, rel=0.04)
 
 
 @given(
@@ -103,9 +110,10 @@ def test_what_l1_cannot_answer_is_a_share_that_grows_with_columns_and_falls_with
 def test_reads_that_l1_cannot_answer_are_those_of_a_cache_of_random_rows(elements, columns, rows_kept):
     rng, row_bytes = np.random.default_rng(3), 64
     cache: list[int] = []
-    kept, missed = set(), 0
+    kept, missed, late = set(), 0, []
     for row in rng.integers(0, columns, elements).tolist():
         missed += row not in kept
+        late.append(row not in kept)
         if row not in kept:
             if len(cache) >= rows_kept:
                 at = int(rng.integers(len(cache)))
@@ -116,6 +124,8 @@ def test_reads_that_l1_cannot_answer_are_those_of_a_cache_of_random_rows(element
             kept.add(row)
     said = missed_share(elements, columns, row_bytes, rows_kept * row_bytes)
     assert said == pytest.approx(missed / elements, abs=0.03)
+    last = missed_after(0.9 * elements, columns, row_bytes, rows_kept * row_bytes)
+    assert last == pytest.approx(np.mean(late[-elements // 5 :]), abs=0.05)
 
 
 def test_odd_counts_of_tokens_cost_more():

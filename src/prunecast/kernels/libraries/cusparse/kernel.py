@@ -3,9 +3,10 @@
 cuSPARSE distributes the elements of the matrix evenly over CTAs, independent of their rows. Each work list of
 the plan represents all CTAs of an SM, of which ten are resident at once. Each warp executes a chain of
 dependent loads. The time of an SM is the issue time of its CTAs or the latency of one chain, whichever is
-longer, plus a part of the chain's latency if there is more than one wave of CTAs.
+longer, plus the latency of the last CTAs' chains if there is more than one wave.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from prunecast.kernels.libraries.cusparse.programs import (
     csr_programs,
     cusparse_costs,
     meeting_cycles,
+    missed_after,
     missed_share,
     odd_slots,
     one_token_programs,
@@ -171,10 +173,11 @@ def _programs(
         return one_token_programs(element_bytes, costs, np.diff(elements.row_start).astype(np.int64))
     # Fraction of reads of rows of B that miss L1, rounded so that programs are cached
     of_sm = max(elements.kept_count / gpu.sm_count, config.elements)
-    row_bytes = min(n, config.tokens) * element_bytes
-    missed = round(missed_share(of_sm, elements.k, row_bytes, gpu.shared_bytes_per_sm), 2)
+    in_l1 = elements.k, min(n, config.tokens) * element_bytes, gpu.shared_bytes_per_sm
+    missed = round(missed_share(of_sm, *in_l1), 2)
     slots = _mean_slots(n, config, costs) + costs["missed_slots"] * missed + odd_slots(n, costs)
-    wait_cycles = _wait_cycles(elements, n, config, slots, missed, gpu)
+    missed_by_wave = missed_share(config.elements, *in_l1), missed_after(of_sm, *in_l1)
+    wait_cycles = _wait_cycles(elements, n, config, slots, missed_by_wave, dtype, gpu)
     return csr_programs(config.tokens, element_bytes, _elements_per_group(work), slots, wait_cycles, costs)
 
 
@@ -187,11 +190,25 @@ def _mean_slots(n: int, config: _CsrConfig, costs: Costs) -> float:
 
 
 def _wait_cycles(
-    elements: ElementMap, n: int, config: _CsrConfig, slots: float, missed: float, gpu: GpuSpec
+    elements: ElementMap,
+    n: int,
+    config: _CsrConfig,
+    slots: float,
+    missed_by_wave: tuple[float, float],
+    dtype: str,
+    gpu: GpuSpec,
 ) -> float:
-    """Return the cycles by which the time of an SM exceeds its issue time.
+    """Return the cycles by which the time of an SM exceeds its issue time and that of reads of B from L2.
 
-    Causes are the chain of dependent loads, the tail of CTAs, and warps that add to the same row of C.
+    Causes are the chain of dependent loads of the first CTAs, that of the last ones if there is more than one
+    wave, and warps that add to the same row of C.
+
+    Parameters
+    ----------
+    slots : issue slots per element
+    missed_by_wave : fractions of reads of B that miss L1, of the first CTAs and of the last ones. CTAs of the
+        first wave run at the same time, so that each finds only its own rows in L1: 86 to 683 CTAs need 9.9
+        to 10.0 us (H200, 512 x 1024, 16 tokens, 2026-11-22)
     """
     costs, count, ranges = (
         cusparse_costs(gpu.compute_capability),
@@ -200,11 +217,13 @@ def _wait_cycles(
     )
     ctas = max(-(-count // config.elements), 1) * ranges / gpu.sm_count
     rows_of_warp = min(elements.m * config.elements_of_warp / max(count, 1), elements.m)
-    chain = chain_cycles(rows_of_warp, missed, config.tokens, costs)
-    work = config.elements * ctas * slots / gpu.sub_partitions_per_sm
-    tail = costs["tail_share"] * chain if ctas > occupancy(config.resources, gpu).blocks_per_sm else 0.0
+    issue = config.elements * math.ceil(ctas) * slots / gpu.sub_partitions_per_sm
+    reads = count * n * DTYPE_BYTES[dtype] * gpu.clock_burst_hz[0] / gpu.l2_bytes_per_s
+    chain, tail = (chain_cycles(rows_of_warp, missed, config.tokens, costs) for missed in missed_by_wave)
+    if ctas <= occupancy(config.resources, gpu).blocks_per_sm:
+        tail = 0.0
     meeting = meeting_cycles(np.diff(elements.row_start), n, config.elements_of_warp, costs)
-    return max(chain - work, 0.0) + tail + meeting
+    return max(chain - max(issue, reads), 0.0) + tail + meeting
 
 
 def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:

@@ -147,6 +147,14 @@ def missed_share(elements: float, columns: int, row_bytes: int, l1_bytes: int) -
     return (kept + (elements - filled_after) * (1.0 - kept / columns)) / elements
 
 
+def missed_after(elements: float, columns: int, row_bytes: int, l1_bytes: int) -> float:
+    """Return the fraction of reads of B's rows that miss L1 after an SM has processed `elements` elements.
+
+    The parameters are those of `missed_share`.
+    """
+    return max(math.exp(-elements / columns), 1.0 - min(l1_bytes / row_bytes / columns, 1.0))
+
+
 def odd_slots(n: int, costs: Costs) -> float:
     """Return the extra issue slots per element for an odd number of tokens; 0 for an even number.
 
