@@ -13,10 +13,11 @@ from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.kernels.libraries.cublas.configs import library_kernels
 from prunecast.kernels.libraries.cusparse.programs import csr_programs, cusparse_costs
+from prunecast.kernels.tile import item_cost
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
-from prunecast.plan.program import Instruction, Op, WarpProgram, When, bind
+from prunecast.plan.program import Charge, Instruction, Op, WarpProgram, When, bind
 from tests.toy_gpu import toy_gpu
 
 CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)
@@ -118,6 +119,31 @@ def test_only_gathering_kernels_load_indices():
             ins for p in bound_programs(v, order) for ins in (*p.begin, *p.step) if ins.op is Op.LOAD_INDEX
         ]
         assert bool(loads) == (order == "gather")
+
+
+def test_fitted_waits_are_in_addition_to_the_instructions():
+    """An instruction more is an issue slot more: no fitted number subtracts it again."""
+    for v, order in CASES:
+        for program in warp_programs(v, order):
+            for ins in (*program.start, *program.begin, *program.step, *program.end):
+                taken_off = [charge.name for charge in ins.charges if charge.times < 0]
+                assert ins.amount >= 0
+                assert all(COSTS.entries[name].unit == "cycle" for name in taken_off)
+
+
+def test_planners_read_charges_of_programs_and_no_instructions():
+    """Work lists of recorded plans stay when a program issues other instructions."""
+    read = [v for v in vars(item_cost).values() if "tile.programs" in getattr(v, "__module__", "")]
+    others = {found.__name__ for found in read if found.__annotations__["return"] != tuple[Charge, ...]}
+    assert len(read) == 6
+    assert others == {"copies"}
+
+
+def test_tensor_cores_limit_the_tiles_whose_products_need_as_long_as_their_bytes():
+    for v in tile_configs(toy_gpu(compute_capability=90), "fp16", 999):
+        port = (v.share_bytes_per_k16 + v.operand_bytes_per_warp_per_k16 * v.consumer_warps) / 128
+        products = v.fma_per_warp_per_k16 * v.consumer_warps / 2048
+        assert products / port > 0.98 if v.tensor_limited else products / port < 0.95
 
 
 def test_warps_that_gather_and_multiply_walk_their_lists_in_each_step():
@@ -259,7 +285,7 @@ def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
 
 PRINT_WHETHER_FOUND = """
 import pickle, sys
-from prunecast.plan.program import Instruction, Op, WarpProgram
+from prunecast.plan.program import Charge, Instruction, Op, WarpProgram
 read = pickle.loads(bytes.fromhex(sys.argv[1]))
 made = WarpProgram(role="consumer", warps=4, step=(Instruction(Op.MMA, 16),))
 print(read == made, read in {made: 1})

@@ -40,6 +40,7 @@ class TileConfig:
         on sm_100. Each block holds its own weights and its share of the tokens in shared memory
     warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
     two_sets : True if registers hold two sets of operand fragments, see `TileForm.two_sets`
+    tensor_limited : True if the tensor cores limit k-steps, see `TileForm.tensor_limited`
     element_bytes : bytes of one element of A and B
     weight_bytes_per_k16 : bytes of packed weights of the tile per 16 kept columns, including the metadata of
         2:4
@@ -56,6 +57,7 @@ class TileConfig:
     pair: int = 1
     warpgroups: int = CONSUMER_WARPGROUPS
     two_sets: bool = False
+    tensor_limited: bool = False
     element_bytes: int = field(init=False, repr=False, compare=False)
     weight_bytes_per_k16: int = field(init=False, repr=False, compare=False)
 
@@ -199,6 +201,10 @@ class TileForm(NamedTuple):
     two_sets: bool = False
     """True if registers hold two sets of operand fragments, so that a warp reads one set while it multiplies
     the other."""
+    tensor_limited: bool = False
+    """True if the tensor cores limit the k-steps of a wgmma tile: the producer keeps up with them, since
+    products of this tile need as long as all bytes at the port of shared memory. False if the port limits
+    them. The costs of copies differ (`programs.gather.copy_overhead`)."""
 
 
 _MMA = (
@@ -216,9 +222,10 @@ _MMA = (
 """Compiled tiles of C of the mma.sync kernels. Kind: choice, the compile tests build these sizes without
 spills."""
 TILE_FORMS = {
-    "wgmma": tuple(
-        TileForm(*sides)
-        for sides in ((128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (128, 64))
+    "wgmma": (
+        TileForm(128, 256, tensor_limited=True),
+        TileForm(256, 128, tensor_limited=True),
+        *(TileForm(*sides) for sides in ((128, 192), (128, 128), (64, 256), (64, 128), (128, 64))),
     ),
     "sparse-wgmma": tuple(
         TileForm(*sides) for sides in ((256, 128), (128, 256), (256, 64), (128, 128), (128, 64))
@@ -272,6 +279,7 @@ def wgmma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]
             part_n=part.tokens,
             fma_per_instruction=part.fma,
             resources=resources,
+            tensor_limited=form.tensor_limited,
         )
 
 

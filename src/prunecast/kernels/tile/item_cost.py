@@ -3,6 +3,10 @@
 These are simple formulas of a config, evaluated before there is a plan; `prunecast.models` estimates the time
 of a plan. `_ConfigCosts` contains the quantities that depend only on the config and the GPU, and is cached.
 
+Work lists of recorded plans follow from these formulas (`tests/validation/test_recorded_plans.py`). Therefore
+they do not read instructions of warp programs, which may change, but only the charges for fitted cycles
+(`programs.gather`, `walk_of_step`) and the numbers of instructions below.
+
 Samples of block times from the simulator (`models.block_times`) do not replace these formulas; decision 0022
 gives the measurements.
 """
@@ -18,22 +22,26 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import ItemTimes
 from prunecast.kernels.tile.config import TileConfig, staging_bytes
+from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.kernels.tile.programs.gather import (
     PRODUCER_WARPS,
-    copy_overhead_bytes,
-    edge_cycles,
-    first_fill_cycles,
-    start_cycles,
+    copy_overhead,
+    edge_waits,
+    set_up_wait,
+    waits,
 )
 from prunecast.kernels.tile.programs.warp_programs import walk_of_step
 from prunecast.patterns.tile_map import IntArray, TileMap
 from prunecast.plan.assignment import FEWEST_STEPS_PER_PART, ItemCost
-from prunecast.plan.program import total
+from prunecast.plan.program import Charge, total
 from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.plan.tile_rows import kept_per_piece
 
 LANES_BYTES = 512
 """Maximum bytes that the 32 lanes of a warp load with one instruction, 16 each. Kind: definition, PTX ISA."""
+ISSUES_PER_K16, ISSUES_PER_COPY = 26, 2
+"""Instructions of a producer warp per 16 columns, and in addition per copy of rows of B, with which work
+lists are made. Kind: as-compiled, sm_90a, the kernel of the recorded plans (2026-11-21)."""
 
 
 class _ConfigCosts(NamedTuple):
@@ -98,17 +106,19 @@ def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
     )
     if gathers:
         wait, tile_bytes = gpu.gather_latency_cycles / 2, shape.block_m * shape.block_n * config.output_bytes
+        row_copies = copies(16 * shape.block_n * config.element_bytes // PRODUCER_WARPS)
+        before_item = total((*set_up_wait(config), Charge("next_item_wait")), costs)
         rounds = max(tile_bytes // staging_bytes(shape, config.output_bytes), 1)
         return common._replace(
-            port_bytes=passing + PRODUCER_WARPS * copy_overhead_bytes(config, costs),
+            port_bytes=passing + PRODUCER_WARPS * round(total(copy_overhead(config), costs)),
             overhead=wait + costs["entry_issues"] + _epilogue_cycles(config, rounds, gpu, costs),
             store_share=(rounds - 1) / rounds,
-            issues=first_fill_cycles(config, costs),
+            issues=ISSUES_PER_K16 + ISSUES_PER_COPY * row_copies + total(waits(config), costs),
             refill_issues=costs["refill_wait_per_k16"],
-            edge_issues=edge_cycles(config, costs),
+            edge_issues=max(round(total(edge_waits(config), costs)), 0),
             wait=wait,
             next_item=costs["next_item_wait"],
-            start=float(start_cycles(config, costs) + gpu.dram_latency_cycles + gpu.block_start_cycles),
+            start=float(before_item + gpu.dram_latency_cycles + gpu.block_start_cycles),
         )
     if config.is_sparse:
         return common

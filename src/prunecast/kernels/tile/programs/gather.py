@@ -6,12 +6,9 @@ so that the producer already loads the next item while the consumers run the epi
 store of C.
 """
 
-from typing import NamedTuple
-
-from prunecast.hardware.costs import Costs
-from prunecast.kernels.tile.config import RUN, TileConfig
+from prunecast.kernels.tile.config import RUN, TOKEN_FORM, TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies, end_of_item, sparse_end_of_item
-from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When, total
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
 
 PRODUCER_WARPS = 4
 """Producer warps, one warpgroup. Kind: CUDA source, `tile_producer.cuh`."""
@@ -25,13 +22,8 @@ CUDA source, `tile_list.cuh`."""
 STAGES_AHEAD, SPARSE_STAGES_AHEAD = 4, 3
 """Number of stages by which the producer of the tile kernel, and of the 2:4 kernel, prefetches column indices
 to hide their latency. Kind: CUDA source, `tile_producer.cuh`."""
-PORT_BYTES, PORT_FMA_PER_BYTE = 128, 16
-"""Bytes per cycle of the shared-memory port, and fp16 FMA of the tensor cores in the time of one of these
-bytes. Kind: datasheet, sm_90, NVIDIA H100 whitepaper: 128 bytes and 2,048 FMA a cycle."""
-MOST_ROWS_FIRST = 128
-"""Maximum rows of a tile whose weights are the first operand of wgmma. Taller tiles have tokens as the first
-operand. Their kernel reads the last tokens of a row in place of tokens beyond N, and needs no bounds check
-per copy. Kind: CUDA source, `tile_producer.cuh`."""
+PORT_BYTES = 128
+"""Bytes per cycle of the shared-memory port. Kind: datasheet, sm_90, NVIDIA H100 whitepaper."""
 
 
 def gather_programs(
@@ -68,40 +60,34 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
         leader=True,
         multicast=multicast,
     )
-    overhead, is_fp8 = _copy_overhead(config), config.dtype == "fp8"
+    is_fp8, edge = config.dtype == "fp8", edge_waits(config)
     index_bytes = 16 * INDEX_BYTES // (RUN if is_fp8 else PRODUCER_WARPS)
     gathers = 1 if is_fp8 else copies(16 * row_bytes // PRODUCER_WARPS)
     indices_ahead = SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
-    # Each lane computes four row addresses per step of 64 columns, and an offset for every copy. In fp8 one
-    # thread requests a box of the tokens for each run of columns
+    # Per 16 columns a lane computes the address of one row with four instructions, and an offset for every
+    # copy. In fp8 one thread requests a box of the tokens for each run of columns
     boxes, rows = (
         Instruction(Op.ISSUE, issue=20, leader=True),
         Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
     )
-    waits = (
-        Instruction(Op.ISSUE, issue=0, per_k16=True, charges=_waits(config)),
+    issued = Charge("producer_instructions_per_k16", field="issue")
+    loop = (
+        Instruction(Op.ISSUE, issue=0, per_k16=True, charges=(*waits(config), issued)),
         Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
-        *_edge(config),
+        *((Instruction(Op.ISSUE, per_k16=True, when=When.EDGE, charges=edge),) if edge else ()),
     )
     step = (
         Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
         boxes if is_fp8 else rows,
         Instruction(Op.WAIT_EMPTY),
         copy_a,
-        Instruction(
-            Op.GATHER_B,
-            row_bytes,
-            gathers,
-            per_k16=True,
-            operand_bytes=overhead.bytes,
-            charges=overhead.charges,
-        ),
-        *(() if is_fp8 else waits),
+        Instruction(Op.GATHER_B, row_bytes, gathers, per_k16=True, charges=copy_overhead(config)),
+        *(() if is_fp8 else loop),
     )
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
-        start=(Instruction(Op.ISSUE, issue=20, charges=_set_up(config)),),
+        start=(Instruction(Op.ISSUE, issue=20, charges=set_up_wait(config)),),
         begin=(
             Instruction(Op.ISSUE, issue=10, charges=(Charge("next_item_wait"),)),
             Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True),
@@ -111,37 +97,14 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     )
 
 
-def start_cycles(config: TileConfig, costs: Costs) -> float:
-    """Return the cycles from the start of a block until its producer warp requests its first column
-    indices.
-    """
-    return total(_set_up(config), costs) + costs["next_item_wait"]
-
-
-def _set_up(config: TileConfig) -> tuple[Charge, ...]:
+def set_up_wait(config: TileConfig) -> tuple[Charge, ...]:
+    """Return the charges for the cycles of a producer warp at the start of a block, before its first item."""
     return () if config.is_sparse else (Charge("block_start_wait"),)
 
 
-def first_fill_cycles(config: TileConfig, costs: Costs) -> float:
-    """Return the cycles of a producer warp per 16 columns while it fills the pipeline stages for the first
-    time, copies included.
-
-    These cycles are for a block with all of its tokens; `edge_cycles` are added if its token range extends
-    beyond N. Once the stages have been filled, each 16 columns need `refill_wait_per_k16` more.
-    """
-    return _copy_issues(config) + total(_pace(config), costs)
-
-
-def _copy_issues(config: TileConfig) -> int:
-    """Return the number of instructions of a producer warp per 16 columns to copy B: addresses, an offset for
-    each copy, and the copies.
-    """
-    return 4 + 2 * copies(16 * config.shape.block_n * config.element_bytes // PRODUCER_WARPS)
-
-
-def _pace(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the charges for the cycles of a producer warp per 16 columns, in addition to the issue of
-    copies. These cycles do not depend on memory speed.
+def waits(config: TileConfig) -> tuple[Charge, ...]:
+    """Return the charges for the cycles per 16 columns in which a producer warp waits, in addition to its
+    instructions. These cycles do not depend on memory speed.
     """
     rows, tokens = config.shape.block_m / 64, config.shape.block_n / 64
     if config.is_sparse:
@@ -153,94 +116,51 @@ def _pace(config: TileConfig) -> tuple[Charge, ...]:
     )
 
 
-def _waits(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the charges of `_pace`, of which the cycles in which the warp issues instructions are moved from
-    waits to issue slots.
+def edge_waits(config: TileConfig) -> tuple[Charge, ...]:
+    """Return the charges for the extra cycles per 16 columns of a producer warp whose token range extends
+    beyond N. There are none if tokens are the first operand of wgmma: the kernel then reads the last tokens
+    of a row in place of tokens beyond N.
+
+    The loop over blocks of 64 tokens checks for each copy if its tokens exist. The copies of an iteration
+    hold the registers of their addresses until the shared-memory pipe accepts them, so the next iteration
+    waits for other traffic through the port. These waits replace those of complete token ranges (`waits` and
+    `refill_wait_per_k16`), which are subtracted.
     """
-    issued = "producer_instructions_per_k16"
-    return (*_pace(config), Charge(issued, -1.0), Charge(issued, field="issue"))
-
-
-def _edge(config: TileConfig) -> Code:
     if _tokens_first(config):
         return ()
-    charges = _edge_pace(config)
-    return (Instruction(Op.ISSUE, -_copy_issues(config), per_k16=True, when=When.EDGE, charges=charges),)
-
-
-def _edge_pace(config: TileConfig) -> tuple[Charge, ...]:
-    """Return the extra cycles per 16 columns of a producer warp whose token range extends beyond N.
-
-    They are relative to the cycles of a warp whose token range does not. The loop over blocks of 64 tokens
-    checks for each copy if its tokens exist. The copies of an iteration hold the registers of their addresses
-    until the shared-memory pipe accepts them, so the next iteration waits for other traffic through the port.
-    """
     operands = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     of_operands = "sparse_edge_operand_share" if config.is_sparse else "edge_port_share"
-    other = (*_pace(config), Charge("refill_wait_per_k16"))
+    replaced = (*waits(config), Charge("refill_wait_per_k16"))
     return (
         Charge("edge_wait_per_k16"),
         Charge("edge_wait_per_round", config.shape.block_n / 64),
         Charge("edge_port_share", config.share_bytes_per_k16 / PORT_BYTES),
         Charge(of_operands, operands / PORT_BYTES),
-        *(charge._replace(times=-charge.times) for charge in other),
+        *(charge._replace(times=-charge.times) for charge in replaced),
     )
 
 
-def edge_cycles(config: TileConfig, costs: Costs) -> int:
-    """Return the extra cycles per 16 columns of a producer warp whose token range extends beyond N, where
-    copies need bounds checks.
-    """
-    if _tokens_first(config):
-        return 0
-    return max(round(total(_edge_pace(config), costs) - _copy_issues(config)), 0)
-
-
 def _tokens_first(config: TileConfig) -> bool:
-    return not config.is_sparse and config.shape.block_m > MOST_ROWS_FIRST
+    return config.tensor == "wgmma" and config.shape[:2] == TOKEN_FORM
 
 
-class _CopyOverhead(NamedTuple):
-    """Time that a warp's copies of 16 columns occupy the shared-memory port in addition to their bytes,
-    expressed in bytes.
-    """
+def copy_overhead(config: TileConfig) -> tuple[Charge, ...]:
+    """Return the charges for the time that a warp's copies of 16 columns occupy the shared-memory port in
+    addition to their bytes, expressed in bytes.
 
-    bytes: int
-    charges: tuple[Charge, ...]
-
-
-def _copy_overhead(config: TileConfig) -> _CopyOverhead:
-    """Return the time that a warp's copies of 16 columns occupy the shared-memory port in addition to their
-    bytes.
-
-    There are two cases. If the multiplication of the 16 columns needs at least as long on the tensor cores as
-    all bytes need at the port, the overhead is the difference of the two times plus the stalls that copies
-    cause in the tensor cores (`stalled_share`). Otherwise the overhead is the extra port time of gathered
-    rows (`copy_port_share`), and no stalls are charged, because they are hidden. The 2:4 kernel has no
-    overhead.
+    If the tensor cores limit the k-steps (`TileForm.tensor_limited`), copies stall them. If the port limits
+    the k-steps, gathered rows need extra time there, and stalls are hidden. The 2:4 kernel has no overhead.
     """
     if config.is_sparse:
-        return _CopyOverhead(0, ())
+        return ()
     copied = config.share_bytes_per_k16
-    passing = copied + config.operand_bytes_per_warp_per_k16 * config.consumer_warps
-    multiplied = config.fma_per_warp_per_k16 * config.consumer_warps // PORT_FMA_PER_BYTE
-    if config.dtype == "fp8":  # twice as many FMA in a cycle
-        multiplied //= 2
-    if multiplied < passing:
-        gathered = copied - config.weight_bytes_per_k16
-        return _CopyOverhead(0, (Charge("copy_port_share", gathered / PRODUCER_WARPS, "operand_bytes"),))
-    stalled = "tokens_first_stalled_share" if _tokens_first(config) else "stalled_share"
-    stalled = "fp8_stalled_share" if config.dtype == "fp8" else stalled
-    charge = Charge(stalled, copied / PRODUCER_WARPS, "operand_bytes")
-    return _CopyOverhead((multiplied - passing) // PRODUCER_WARPS, (charge,))
-
-
-def copy_overhead_bytes(config: TileConfig, costs: Costs) -> int:
-    """Return the time that a warp's copies of 16 columns occupy the shared-memory port in addition to their
-    bytes, expressed in bytes.
-    """
-    overhead = _copy_overhead(config)
-    return round(overhead.bytes + total(overhead.charges, costs))
+    if not config.tensor_limited:
+        share, copied = "copy_port_share", copied - config.weight_bytes_per_k16
+    elif config.dtype == "fp8":
+        share = "fp8_stalled_share"
+    else:
+        share = "tokens_first_stalled_share" if _tokens_first(config) else "stalled_share"
+    return (Charge(share, copied / PRODUCER_WARPS, "operand_bytes"),)
 
 
 def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
