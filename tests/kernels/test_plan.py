@@ -9,7 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.plan.assignment import take_items
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
-from prunecast.plan.program import Instruction, Op
+from prunecast.plan.program import Charge, Instruction, Op
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 
@@ -121,6 +121,13 @@ def test_the_fingerprint_has_the_programs():
     worker = plan().programs[0]
     issuing = replace(worker, step=(*worker.step, Instruction(Op.ISSUE)))
     assert plan().fingerprint() != replace(plan(), programs=(issuing, *plan().programs[1:])).fingerprint()
+
+
+def test_the_fingerprint_names_no_field_of_an_instruction_that_is_not_used():
+    """A field more changes no fingerprint of the plans before it, which hash this text."""
+    copy = Instruction(Op.COPY_A, 64, leader=True, charges=(Charge("wait", field="issue"),))
+    stated = {"op": Op.COPY_A, "amount": 64, "leader": True, "charges": copy.charges}
+    assert repr(copy) == f"Instruction({stated})"
 
 
 def test_properties_of_a_plan():

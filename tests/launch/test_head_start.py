@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan
-from prunecast.hardware import load_gpu
+from prunecast.hardware import load_costs, load_gpu
 from prunecast.launch import launch_context
 from prunecast.launch.context import launch_costs
 from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.overlap import (
     free_sms,
     head_start_cycles,
+    prologue_cycles,
     prologue_under_preceding_cycles,
     spread_cycles,
     straggler_credit_cycles,
@@ -57,8 +58,9 @@ def head_start(plan, run):
 
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
     equal, uneven = plan_of([1024] * 32), plan_of([256] * 15 + [4096] + [256] * 15, n=256)
-    # Start, producer (300 and 300) and wait for indices
-    most = H200.block_start_cycles + 300 + 300 + H200.dram_latency_cycles
+    most, costs = prologue_cycles(launch_context(equal, H200)), load_costs("prunecast.kernels.tile", 90)
+    set_up = costs["block_start_wait"] + costs["next_item_wait"]
+    assert most == H200.block_start_cycles + set_up + H200.dram_latency_cycles
     assert equal.blocks == 128
     assert most / 32 <= head_start(equal, run_of(equal)) < 0.5 * most
     assert head_start(uneven, run_of(uneven)) == pytest.approx(most)

@@ -5,7 +5,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
 from prunecast.launch.memory import memory_rules
-from prunecast.launch.overlap import prologue_is_hidden
+from prunecast.launch.overlap import prologue_cycles, prologue_is_hidden
 from prunecast.plan.program import Op, When
 from prunecast.simulator.launch_gap import with_prefetch
 from tests.kernels.layouts import tiles_keeping
@@ -42,15 +42,15 @@ def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_re
     few, most, all_wait = plan_of(32), plan_of(384), plan_of(512)
     assert [plan.blocks for plan in (few, most, all_wait)] == [32, 96, 128]
     assert prologue_is_hidden(launch_context(few, H200))
-    # 36 on SMs that were left, and of all blocks what the 800 cycles of columns are of 1,900
-    assert memory_rules(launch_context(most, H200)).early_blocks == int(
-        36 * (1 + 3 * 800 / 1905)
-    )  # three groups of up to 36
-    assert memory_rules(launch_context(all_wait, H200)).early_blocks == int(4 * (1 + 32 * 800 / 1905))
+    # 36 on SMs that were left, and of all blocks the share that the wait for columns has of a prologue. The
+    # blocks start in groups: three of up to 36, and 32 of 4
+    waiting = H200.dram_latency_cycles / prologue_cycles(launch_context(most, H200))
+    assert memory_rules(launch_context(most, H200)).early_blocks == int(36 * (1 + 3 * waiting))
+    assert memory_rules(launch_context(all_wait, H200)).early_blocks == int(4 * (1 + 32 * waiting))
 
 
 def test_dram_brings_no_more_weights_than_it_can():
-    """88 tiles of six stages of 16 KB are 8.7 MB; in 1,900 cycles DRAM brings 4.7."""
+    """88 tiles of six stages of 16 KB are 8.7 MB; in a prologue of 1,900 cycles DRAM brings 4.7."""
     tiles = tiles_keeping([512] * 88, height=128, k=1024)
     plan = fastest_plan("stspmm", tiles, 128, "fp16", H200, split=None)
     assert plan.blocks == 88

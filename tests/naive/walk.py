@@ -4,13 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from prunecast.plan.program import Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import COPIES, ON_STEP, Code, Instruction, Op, WarpProgram, When
 from tests.naive.records import Item, Kernel, Work
 
 __all__ = ["COPIES", "Run", "Todo", "applicable", "applicable_outside", "passes"]
-
-COPIES = (Op.COPY_A, Op.COPY_B, Op.GATHER_B)
-ON_A_STEP = (*COPIES, Op.LOAD_A, Op.LOAD_B, Op.LOAD_INDEX, Op.WAIT_EMPTY, Op.WAIT_FULL)
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def applicable_outside(codes: Code, rank: int) -> Iterator[Todo]:
 
 
 def acts_on_a_step(code: Instruction) -> bool:
-    return code.op in ON_A_STEP or code.per_k16
+    return (code.op in ON_STEP and code.op != Op.RELEASE) or code.per_k16
 
 
 def applies(kernel: Kernel, code: Instruction, rank: int, run: Run, current: int) -> bool:

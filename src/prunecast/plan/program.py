@@ -187,6 +187,15 @@ class Instruction(NamedTuple):
     charges: tuple[Charge, ...] = ()
     """Costs of the architecture that `bind` has not yet inserted."""
 
+    def __repr__(self) -> str:
+        """Return the fields that differ from their defaults.
+
+        Fingerprints of plans contain this text, so that a new field changes only those of plans that use it.
+        """
+        default = self._field_defaults
+        changed = {name: value for name, value in self._asdict().items() if value != default.get(name)}
+        return f"Instruction({changed})"
+
 
 Code = tuple[Instruction, ...]
 SECTIONS = ("start", "begin", "fill", "step", "end", "finish")
@@ -249,9 +258,7 @@ def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -
 
 
 def _number(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
-    if costs is not None and name in costs.entries:
-        return costs[name]
-    return float(getattr(gpu, name))
+    return costs[name] if costs is not None and name in costs.entries else float(getattr(gpu, name))
 
 
 def total(charges: tuple[Charge, ...], costs: Costs) -> float:
@@ -273,4 +280,4 @@ def _bound(instruction: Instruction, number: Callable[[str], float]) -> Instruct
     for name, times, column in instruction.charges:
         fields[column] = fields.get(column, getattr(instruction, column)) + times * number(name)
     whole = {column: max(round(value), 0) for column, value in fields.items()}
-    return instruction._replace(**whole, charges=()) if fields else instruction
+    return instruction._replace(**whole, charges=())
