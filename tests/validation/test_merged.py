@@ -6,8 +6,8 @@ from prunecast.kernels import KERNELS
 from prunecast.kernels.kernel import Sources
 from prunecast.validation import builds
 from prunecast.validation.builds import build_of, source_digest
-from prunecast.validation.records import Measurement, Run
-from prunecast.validation.validate import merge_rows
+from prunecast.validation.records import Measurement, Run, read_runs
+from prunecast.validation.validate import bundled_records, merge_rows
 from tests.validation.tiny_run import CASE, HEADER
 
 ROW = Measurement(case=CASE, kernel="stspmm", seconds=2e-6, clock_mhz=1600.0, samples=7, plan="p")
@@ -81,6 +81,14 @@ def test_sources_that_compile_to_the_same_cubins_are_one_build(monkeypatch):
 def test_known_cubins_are_those_of_kernels_that_there_are():
     names = {kernel.sources.name for kernel in KERNELS.values() if kernel.sources}
     assert set(builds._known_cubins()) == names
+
+
+def test_programs_describe_the_sources_that_all_bundled_records_measured():
+    """The first ones of each section: who records others describes those in programs and costs first."""
+    headers = [run.header.versions for path in bundled_records() for run in read_runs(path)]
+    for name, known in builds._known_cubins().items():
+        measured = {versions[f"{name}_sources"] for versions in headers if f"{name}_sources" in versions}
+        assert measured == {next(iter(known))}
 
 
 def test_a_digest_is_of_the_own_sources_and_of_the_shared_ones(tmp_path):

@@ -16,7 +16,7 @@ none, but its `end` writes zeros.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import lru_cache, partial
 from threading import Lock
@@ -254,7 +254,11 @@ def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -
     costs : costs of the kernel on the GPU's architecture; None if the kernel has no costs
     gpu : GPU whose fields give the values of charges that are not in `costs`
     """
-    return tuple(_bound_program(program, partial(_number, costs=costs, gpu=gpu)) for program in programs)
+    number, found = partial(_number, costs=costs, gpu=gpu), []
+    for program in programs:
+        codes = {section: tuple(_bound(i, number) for i in getattr(program, section)) for section in SECTIONS}
+        found.append(WarpProgram(role=program.role, warps=program.warps, **codes))
+    return tuple(found)
 
 
 def _number(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
@@ -264,15 +268,6 @@ def _number(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
 def total(charges: tuple[Charge, ...], costs: Costs) -> float:
     """Return the sum of the charges: `times` multiplied by the entry of each in `costs`."""
     return sum(charge.times * costs[charge.name] for charge in charges)
-
-
-def _bound_program(program: WarpProgram, number: Callable[[str], float]) -> WarpProgram:
-    changed: dict[str, Any] = {}
-    for part in SECTIONS:
-        code: Code = getattr(program, part)
-        if any(instruction.charges for instruction in code):
-            changed[part] = tuple(_bound(instruction, number) for instruction in code)
-    return replace(program, **changed) if changed else program
 
 
 def _bound(instruction: Instruction, number: Callable[[str], float]) -> Instruction:
