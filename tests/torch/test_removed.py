@@ -8,7 +8,9 @@ import pytest
 from prunecast.codesign import prune
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
+from prunecast.workload.graph.families import families
 from prunecast.workload.layers import Removed
+from tests.torch.tiny_models import CLASSES, NO_CLASS, tiny
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -254,3 +256,49 @@ def test_parts_that_cannot_be_removed_are_refused_and_nothing_is_written(what, t
     with pytest.raises(BadInput, match=complaint):
         prune(Removed(weights=tmp_path / "source", parts=parts), pattern="dense", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+LOSE_HEADS = {
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+}
+"""Families whose configurations have a field for the width of a head, without sinks or latent attention."""
+OF_OTHERS = ("gpt_oss", "deepseek_v3", "WhisperEncoder", "T5EncoderModel")
+"""Families with sinks of heads, latent attention, sound or biases of positions, which keep all heads."""
+
+
+@pytest.mark.parametrize("part", ["heads:0.5", "heads:0.5/uneven", "widths:0.5", "layers:0.5"])
+@pytest.mark.parametrize("family", CLASSES)
+def test_a_family_loses_parts_and_transformers_loads_the_rest_or_it_is_refused(family, part, tmp_path):
+    model = tiny(family)
+    model.save_pretrained(tmp_path / "source")
+    removed = Removed(weights=tmp_path / "source", parts=[part])
+    is_refused = part.startswith("heads") and family not in LOSE_HEADS
+    is_refused |= family in OF_OTHERS and not (family == "gpt_oss" and part.startswith("layers"))
+    is_refused |= part.startswith("layers") and family in ("gpt_oss", "gemma2", "gemma3_text")
+    is_refused |= part.startswith("widths") and family in ("mixtral", "qwen3_moe")
+    if is_refused:
+        with pytest.raises(BadInput):
+            prune(removed, pattern="dense", out=tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        return
+    prune(removed, pattern="dense", out=tmp_path / "out")
+    smaller = load(tmp_path / "out", dtype=torch.float32)
+    assert sum(each.numel() for each in smaller.parameters()) < sum(
+        each.numel() for each in model.parameters()
+    )
+    given = {"pixel_values": torch.randn(1, 3, 224, 224)} if family == "vit" else {"input_ids": IDS}
+    with torch.no_grad():
+        assert torch.isfinite(smaller(**given)[0]).all()
+
+
+def test_every_family_is_tried():
+    assert {*CLASSES, *NO_CLASS} == families().keys()

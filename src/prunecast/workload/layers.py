@@ -24,7 +24,6 @@ from prunecast.workload.graph.config import (
     checkpoint_shape,
     config_of,
     node_of,
-    shape_of_config,
 )
 from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names, why_uncounted
 from prunecast.workload.graph.removal import Removal, counts_of, parse_removals, without
@@ -106,10 +105,7 @@ class Removed:
         BadInput : `weights` is not a transformer of known sizes
         """
         path, known = Path(self.weights), known_name(str(self.weights))
-        if path.exists():
-            shape = shape_of_config(path) if path.name == CONFIG else shape_of(path)
-        else:
-            shape = transformers().get(known or "")
+        shape = checkpoint_shape(path) if path.exists() else transformers().get(known or "")
         if shape is None:
             if known is None:
                 _check_is_no_model_name(str(path))

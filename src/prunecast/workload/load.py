@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -23,7 +22,6 @@ from prunecast.workload.graph.config import (
     config_of,
     dtype_of_config,
     graph_of_tensors,
-    shape_of_config,
 )
 from prunecast.workload.graph.families import families
 from prunecast.workload.graph.names import known_name
@@ -199,7 +197,7 @@ def graph_of_standard(source: Source, run: Pass, runtime: str = "engine") -> Mod
         return transformer_graph(name, source.sizes(), run, runtime=runtime)
     if known_name(name) is not None:
         return load_pass(name, run, runtime)
-    shape = shape_of_config(Path(name))
+    shape = checkpoint_shape(name)
     if shape is None:
         raise BadInput(f"{name}: its model_type is none of {', '.join(families())}")
     return transformer_graph(name, shape, run, runtime=runtime)
@@ -336,8 +334,7 @@ def _not_counted(source: Source) -> Iterator[Skipped]:
     """Yield a note with the parts of a known model that its graph does not contain."""
     path = path_of(source)
     name = known_name(f"{path}")
-    folder = path.parent if path is not None and path.name == CONFIG else source
-    shape = transformers().get(name) if name else checkpoint_shape(folder)
+    shape = transformers().get(name) if name else checkpoint_shape(source if path is None else path)
     if shape is not None and shape.not_counted:
         yield Skipped(layer=name or CONFIG, reason=f"not counted: {shape.not_counted}")
 

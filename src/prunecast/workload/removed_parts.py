@@ -24,7 +24,7 @@ from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources.roles import expert_names
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
-from prunecast.workload.graph.config import node_of
+from prunecast.workload.graph.config import LAYER, node_of
 from prunecast.workload.graph.removal import Removal, counts_of, kept_of_layer, key_groups, step_of, without
 from prunecast.workload.graph.shapes import LayerSizes, Transformer
 
@@ -32,7 +32,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Tensors = Mapping[str, StoredTensor]
 
-_LAYER = re.compile(r"(?P<before>(?:^|\.)(?:layers|layer|h)\.)(?P<number>\d+)(?=\.)")
 _EXPERT = re.compile(r"(?P<before>\.experts\.)(?P<number>\d+)(?=\.)")
 UNCUT = ".sinks"
 """Ending of the names of vectors with one number for each head (gpt-oss). They cannot be cut."""
@@ -75,7 +74,11 @@ class Cut(NamedTuple):
 
 
 def cuts_of(shape: Transformer) -> dict[str, Cut]:
-    """Return name of a matrix in a layer -> its cut, for matrices of heads, widths and experts."""
+    """Return name of a matrix in a layer -> its cut, for matrices of heads, widths and experts.
+
+    The rows of a joint product `qkv` are all queries, then all keys, then all values. Families that store
+    these rows in another order, such as Falcon, cannot lose heads, see `config.check_sizes`.
+    """
     key = shape.width // shape.heads
     query = shape.heads // key_groups(shape) * key
     return {
@@ -179,7 +182,7 @@ class RemovedParts:
             return name
         if layer not in self.layers:
             return None
-        name = _LAYER.sub(rf"\g<before>{self.layers.index(layer)}", name, count=1)
+        name = LAYER.sub(rf"\g<before>{self.layers.index(layer)}", name, count=1)
         expert, kept = _EXPERT.search(name), self.kept.get((layer, "experts"))
         if expert is None or kept is None:
             return name
@@ -189,7 +192,7 @@ class RemovedParts:
 
 def layer_of(name: str) -> int | None:
     """Return the number of the layer that a tensor belongs to; None outside of layers."""
-    match = _LAYER.search(name)
+    match = LAYER.search(name)
     return None if match is None else int(match["number"])
 
 

@@ -10,7 +10,7 @@ from prunecast.codesign import predict
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
 from prunecast.workload.graph import ModelGraph, parse_workload
-from prunecast.workload.graph.config import graph_of_tensors, node_of, shape_of_config
+from prunecast.workload.graph.config import checkpoint_shape, graph_of_tensors, node_of
 from prunecast.workload.graph.shapes import transformers
 
 LLAMA = {
@@ -79,7 +79,7 @@ def test_products_are_called_as_their_tensors_and_run_what_is_said(tmp_path):
     (run,) = parse_workload("decode:8@100")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     sizes = {n: s for n, s in tensors_of(LLAMA).items() if len(s) == 2 and "embed" not in n}
-    graph = graph_of_tensors("m", shape_of_config(tmp_path / "config.json"), run, sizes)
+    graph = graph_of_tensors("m", checkpoint_shape(tmp_path / "config.json"), run, sizes)
     assert set(graph.products) == set(sizes)
     assert {(p.m, p.k) for p in graph.products.values()} == set(sizes.values())
     after = list(graph.graph.successors("model.layers.0.self_attn.q_proj.weight"))
@@ -91,7 +91,7 @@ def test_experts_are_products_of_their_own_which_run_as_often_as_tokens_choose_t
     (run,) = parse_workload("decode:1@100")
     (tmp_path / "config.json").write_text(json.dumps(MIXTRAL))
     sizes = {n: s for n, s in tensors_of(MIXTRAL).items() if len(s) == 2 and "embed" not in n}
-    graph = graph_of_tensors("m", shape_of_config(tmp_path / "config.json"), run, sizes)
+    graph = graph_of_tensors("m", checkpoint_shape(tmp_path / "config.json"), run, sizes)
     experts = [p for name, p in graph.products.items() if "experts" in name]
     assert len(experts) == 2 * 3 * 4
     assert {(p.copies, p.runs, p.n) for p in experts} == {(1, 0.5, 1)}
@@ -176,7 +176,7 @@ QWEN = {
 def test_a_configuration_says_what_the_table_says(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
     named = transformers()["qwen3-30b-a3b"]
-    found = shape_of_config(tmp_path / "config.json")
+    found = checkpoint_shape(tmp_path / "config.json")
     assert all(getattr(found, n) == getattr(named, n) for n in named.__slots__ if n != "source")
 
 
@@ -196,20 +196,20 @@ def test_a_configuration_says_what_the_table_says(tmp_path):
 def test_bad_configurations(tmp_path, changed):
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, **changed}))
     with pytest.raises(BadInput, match=next(iter(changed))):
-        shape_of_config(tmp_path / "config.json")
+        checkpoint_shape(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", '{"model_type": "llama"'])
 def test_no_configuration(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(BadInput, match="configuration"):
-        shape_of_config(tmp_path / "config.json")
+        checkpoint_shape(tmp_path / "config.json")
 
 
 def test_types_that_are_not_known(tmp_path):
     source = folder(tmp_path, LLAMA)
     (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
-    assert shape_of_config(tmp_path / "config.json") is None
+    assert checkpoint_shape(tmp_path / "config.json") is None
     assert "attention" not in predict(source, tokens=64, **SETTINGS).whole.dense.seconds_by_kind
     with pytest.raises(BadInput, match="its model_type is none of llama"):
         predict(tmp_path / "config.json", **SETTINGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prunecast.workload.graph import Pass, config
-from prunecast.workload.graph.config import graph_of_tensors, shape_of_config
+from prunecast.workload.graph.config import checkpoint_shape, graph_of_tensors
 from prunecast.workload.graph.families import families, families_of
 from prunecast.workload.graph.shapes import Transformer
 
@@ -29,7 +29,7 @@ def test_a_family_is_an_entry_and_nothing_else(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "config.json"
     said = {"model_type": "smollm", "d_model": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
     path.write_text(json.dumps({**said, "vocab_size": 9, "sliding_window": 16}))
-    shape = shape_of_config(path)
+    shape = checkpoint_shape(path)
     assert shape == Transformer(
         layers=1,
         hidden=64,
@@ -64,19 +64,19 @@ BIASED = {"model_type": "t5", "d_model": 64, "num_layers": 1, "num_heads": 2, "d
 def test_a_part_of_a_model_is_known_by_its_class(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(SOUND))
-    assert shape_of_config(path) is None
+    assert checkpoint_shape(path) is None
     path.write_text(json.dumps({**SOUND, "architectures": ["WhisperForConditionalGeneration"]}))
-    assert shape_of_config(path) is None
+    assert checkpoint_shape(path) is None
     path.write_text(json.dumps({**SOUND, "architectures": ["WhisperEncoder"]}))
     sizes = {"layers": 2, "hidden": 64, "heads": 2, "feed_forward": 128}
-    assert shape_of_config(path) == Transformer(**sizes, mels=80, causal=False)
+    assert checkpoint_shape(path) == Transformer(**sizes, mels=80, causal=False)
 
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_a_gate_is_a_field_of_the_configuration(tmp_path: Path, gated: bool) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**BIASED, "architectures": ["T5EncoderModel"], "is_gated_act": gated}))
-    shape = shape_of_config(path)
+    shape = checkpoint_shape(path)
     assert shape is not None
     assert (shape.gated, shape.width, shape.position_bias, shape.causal) == (gated, 32, True, False)
 

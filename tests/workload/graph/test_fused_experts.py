@@ -7,7 +7,7 @@ import pytest
 from prunecast.codesign import predict
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.workload.graph.config import shape_of_config
+from prunecast.workload.graph.config import checkpoint_shape
 from prunecast.workload.graph.experts import fused_call
 from prunecast.workload.graph.model_time import model_time
 from prunecast.workload.graph.shapes import Pass
@@ -82,8 +82,8 @@ def test_rows_of_experts_add_up_to_the_products_of_the_calls():
 
 def test_more_experts_for_a_token_than_there_are_is_refused(tmp_path):
     with pytest.raises(BadInput, match="num_experts_per_tok must be 1 to the 4 experts, got 5"):
-        shape_of_config(config_in(tmp_path, num_experts_per_tok=5))
-    assert shape_of_config(config_in(tmp_path, num_experts_per_tok=4)).experts_per_token == 4
+        checkpoint_shape(config_in(tmp_path, num_experts_per_tok=5))
+    assert checkpoint_shape(config_in(tmp_path, num_experts_per_tok=4)).experts_per_token == 4
 
 
 @pytest.mark.parametrize(

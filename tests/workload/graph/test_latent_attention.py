@@ -8,7 +8,7 @@ from prunecast.codesign import predict
 from prunecast.codesign.export import PassPredictor
 from prunecast.errors import BadInput
 from prunecast.workload.graph import load_pass, parse_workload
-from prunecast.workload.graph.config import shape_of_config
+from prunecast.workload.graph.config import checkpoint_shape
 from prunecast.workload.graph.removal import Removal, without
 from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.memory import pass_memory
@@ -33,7 +33,7 @@ def graph_of(workload):
 
 def test_a_configuration_has_the_sizes_of_the_name(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    found = shape_of_config(tmp_path / "config.json")
+    found = checkpoint_shape(tmp_path / "config.json")
     names = [name for name in V3.__slots__ if name not in ("source", "vocabulary")]
     assert {name: getattr(found, name) for name in names} == {name: getattr(V3, name) for name in names}
 

@@ -9,7 +9,7 @@ import pytest
 from prunecast.cli import main
 from prunecast.codesign import predict
 from prunecast.errors import BadInput
-from prunecast.workload.graph.config import shape_of_config, smaller_config
+from prunecast.workload.graph.config import checkpoint_shape, smaller_config
 from prunecast.workload.graph.removal import Removal, parse_removals, without
 from prunecast.workload.graph.shapes import LayerSizes, Pass, Transformer, transformers
 from prunecast.workload.graph.workloads import transformer_graph
@@ -133,15 +133,15 @@ def test_sizes_by_layer_come_back_from_a_configuration(tmp_path):
     config |= {"num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 96}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    before = shape_of_config(path)
+    before = checkpoint_shape(path)
     given = replace(before, head_width=8, layer_sizes=sizes)
     written = smaller_config(config, given, range(3))
     assert written["intermediate_size"] == 128
     assert written["per_layer_config"].keys() == {"1", "2"}
     path.write_text(json.dumps(written))
-    assert shape_of_config(path).layer_sizes == sizes
+    assert checkpoint_shape(path).layer_sizes == sizes
     with pytest.raises(BadInput, match="its layers have sizes of their own"):
-        without("again", shape_of_config(path), [Removal("widths", 0.5)])
+        without("again", checkpoint_shape(path), [Removal("widths", 0.5)])
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_wrong_sizes_by_layer_are_one_line(wrong, tmp_path):
     text += ' "vocab_size": 96,'
     (tmp_path / "config.json").write_text(f'{text} "intermediate_size": 128, "per_layer_config": {wrong}}}')
     with pytest.raises(BadInput, match="per_layer_config must hold sizes of layers from 0 to 2"):
-        shape_of_config(tmp_path / "config.json")
+        checkpoint_shape(tmp_path / "config.json")
 
 
 def test_uneven_parts_of_a_model_without_weights_are_refused():

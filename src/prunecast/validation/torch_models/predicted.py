@@ -15,7 +15,7 @@ from prunecast.plan.misaligned import FEW_TOKENS, planned_tokens
 from prunecast.validation.torch_models.promise import Promise
 from prunecast.workload.engines import Engine, Progress, silent
 from prunecast.workload.graph import ModelTime, model_time
-from prunecast.workload.graph.config import CONFIG, shape_of_config
+from prunecast.workload.graph.config import CONFIG, checkpoint_shape
 from prunecast.workload.graph.shapes import Pass, Transformer, transformers
 from prunecast.workload.graph.workloads import transformer_graph
 
@@ -53,7 +53,7 @@ class Case(NamedTuple):
         """
         shape = transformers().get(self.model)
         if shape is None and (Path(self.model) / CONFIG).is_file():
-            shape = shape_of_config(Path(self.model) / CONFIG)
+            shape = checkpoint_shape(self.model)
         if shape is None:
             known = ", ".join(transformers())
             raise BadInput(f"model must be a Hugging Face folder or one of {known}, got {self.model!r:.80}")

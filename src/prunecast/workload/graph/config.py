@@ -34,7 +34,8 @@ MOST = 2**20
 MOST_LAYERS = 1024
 """Upper limit for layers, eight times as many as in Llama 3.1 405B. A layer has a dozen operations."""
 
-LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|block)\.(\d+)\.(.+)\.weight$")
+LAYER = re.compile(r"(?P<before>(?:^|\.)(?:layers|layer|h|block)\.)(?P<number>\d+)(?=\.)")
+"""Beginning of the name of a tensor in a layer, up to the number of the layer."""
 EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)$")
 
 
@@ -99,20 +100,19 @@ def stated_gpu(name: Any, where: str | Path) -> GpuSpec | None:
         raise BadInput(f"{where}: gpu in its {QUANTIZED}: {error}") from None
 
 
-def shape_of_config(path: Path) -> Transformer | None:
-    """Return the architecture that a `config.json` describes; None for an unknown model type.
+def checkpoint_shape(weights: object) -> Transformer | None:
+    """Return the architecture of a folder, a `config.json` or a module; None for an unknown model type.
 
     Raises
     ------
     BadInput : the file cannot be read, or a number in it is out of range
     """
-    return _known_shape(path, read_config(path))
-
-
-def _known_shape(path: Path, config: Mapping[str, Any]) -> Transformer | None:
-    family = families().get(_family_name(config))
-    if family is None:
+    config = config_of(weights)
+    family = None if config is None else families().get(_family_name(config))
+    if config is None or family is None:
         return None
+    path = Path(weights if isinstance(weights, str | Path) else type(weights).__name__)
+    path = path if path.name == CONFIG else path / CONFIG
     shape = _shape(family, _Numbers(path, config))
     own = _layer_entries(path, config, shape.layers)
     sizes = [_shape(family, _Numbers(path, {**config, **entry})).own_sizes for entry in own]
@@ -147,7 +147,7 @@ def _family_name(config: Mapping[str, Any]) -> str:
 
 BY_LAYER = "per_layer_config"
 """Entry with the sizes of each layer whose sizes differ from the sizes of the model (transformers 5.23)."""
-HEADS_DIVIDE = ("llama", "gemma2")
+HEADS_DIVIDE = ("llama", "gemma2", "gemma3_text")
 """Types of models whose configurations transformers refuses if the heads do not divide the features. Kind:
 definition, `validate_architecture` of transformers 5.23."""
 CHANGED = ("layers", "heads", "key_heads", "head_width", "feed_forward", "experts", "experts_per_token")
@@ -155,8 +155,19 @@ CHANGED = ("layers", "heads", "key_heads", "head_width", "feed_forward", "expert
 
 
 def check_sizes(path: Path, shape: Transformer) -> None:
-    """Raise BadInput for sizes that the library `transformers` cannot load for this model type."""
-    kind = read_config(path).get("model_type")
+    """Raise BadInput for sizes that the library `transformers` cannot load for this model type.
+
+    Heads can only be removed if the configuration has a field for the width of a head. Otherwise
+    `transformers` divides the hidden features by the number of heads that are left, and expects matrices of
+    other sizes.
+    """
+    config = read_config(path)
+    kind, family = config.get("model_type"), families().get(_family_name(config))
+    if family is not None and shape.head_width and "head_width" not in family.fields:
+        raise BadInput(
+            f"{path}: heads are not removed from a {kind}, whose configuration has no width of a head: "
+            "transformers divides the features by the heads"
+        )
     if kind in HEADS_DIVIDE and shape.hidden % shape.heads:
         raise BadInput(
             f"{path}: transformers loads a {kind} only if its heads divide the {shape.hidden} features, "
@@ -195,9 +206,10 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
 
 
 def config_of(weights: object) -> dict[str, Any] | None:
-    """Return the configuration of a Hugging Face folder or of a `transformers` module; None for others."""
+    """Return the configuration of a Hugging Face folder, a `config.json` or a module; None for others."""
     if isinstance(weights, str | Path):
-        path = Path(weights) / CONFIG
+        path = Path(weights)
+        path = path if path.name == CONFIG else path / CONFIG
         return read_config(path) if path.is_file() else None
     describe = getattr(getattr(weights, "config", None), "to_dict", None)
     config = describe() if callable(describe) else None
@@ -216,13 +228,6 @@ def dtype_of_config(weights: object) -> str:
         return "fp16"
     config = read_config(Path(weights))
     return "bf16" if BRAIN_FLOAT in (config.get("dtype"), config.get("torch_dtype")) else "fp16"
-
-
-def checkpoint_shape(weights: object) -> Transformer | None:
-    """Return the architecture of a folder or module with a configuration of a known type, else None."""
-    config = config_of(weights)
-    where = weights if isinstance(weights, str | Path) else type(weights).__name__
-    return None if config is None else _known_shape(Path(where) / CONFIG, config)
 
 
 class _Numbers:
@@ -320,15 +325,17 @@ def graph_of_tensors(
 
 def node_of(tensor: str) -> str | None:
     """Return the name of the graph node that a tensor belongs to; None if its name has an unknown form."""
-    parts = _parts()
-    match = LAYER.search(tensor)
+    module, _, end = tensor.rpartition(".")
+    if end != "weight":
+        return None
+    parts, match = _parts(), LAYER.search(module)
     if match is None:
-        ends = ((end + ".weight", node) for end, node in parts.outside.items())
-        return next((node for end, node in ends if tensor == end or tensor.endswith(f".{end}")), None)
-    expert = EXPERT.fullmatch(match[2])
+        return next((node for end, node in parts.outside.items() if f".{module}".endswith(f".{end}")), None)
+    layer, own = f"layer.{match['number']}", module[match.end() + 1 :]
+    expert = EXPERT.fullmatch(own)
     if expert is not None and expert[1] in parts.experts:
-        return f"layer.{match[1]}.experts.{parts.experts[expert[1]]}"
-    return f"layer.{match[1]}.{parts.tensors[match[2]]}" if match[2] in parts.tensors else None
+        return f"{layer}.experts.{parts.experts[expert[1]]}"
+    return f"{layer}.{parts.tensors[own]}" if own in parts.tensors else None
 
 
 @cache
