@@ -29,12 +29,15 @@ def height_of(tiles: TileMap) -> int:
     return int(tiles.rows_per_tile.max(initial=1))
 
 
-def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluster: int = 1) -> WorkList:
+def items_of(
+    tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluster: int = 1, heavy_first: bool = False
+) -> WorkList:
     """Return one unsplit work item per tile and token range: all tiles of a group of token ranges, then the
     next group (`plan.work_items.raster`).
 
     With a cluster above 1, an item has the tokens of all blocks of a cluster; `stspmm.spread_over_clusters`
-    divides them among the blocks.
+    divides them among the blocks. With `heavy_first`, the tiles of a group are in the order of their kept
+    columns, most first.
     """
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     packed = int(k16.sum()) * config.weight_bytes_per_k16
@@ -42,6 +45,9 @@ def items_of(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, cluste
     round_bytes, ranges = packed + _round_bytes(tiles, config, n, gpu, cluster), -(-n // block_n)
     together = ranges_together(packed, round_bytes, config.shape.block_m, ranges, gpu)
     order = raster(tiles.tile_count, ranges, together)
+    if heavy_first:
+        by_columns = np.argsort(-tiles.kept_per_tile, kind="stable").astype(np.int32)
+        order = order._replace(tile=by_columns[order.tile])
     return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
 
 
@@ -121,6 +127,16 @@ def tile_plan(
     )
 
 
+def _in_hardware_order(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
+    """Return one block per tile and token range, in the order in which the hardware starts them.
+
+    Heavy tiles come first, so that a launch ends with short blocks: in the order of tiles, one of the last
+    blocks can be a long one, and a faster GPU can be slower because another SM gets it. Configs with wgmma
+    keep the order of tiles, with which all of them were measured.
+    """
+    return assign_hardware(items_of(tiles, config, n, gpu, heavy_first=config.tensor_path != "wgmma"))
+
+
 def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:
     """Return the plan of a block-sparse product with `n` tokens: one thread block per tile and token range.
 
@@ -138,7 +154,7 @@ def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: 
     check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
     boxes = config.tensor_path != "wgmma" and _steps_are_slabs(tiles, config.shape.block_k)
-    assigned = assign_hardware(items_of(tiles, config, n, gpu))
+    assigned = _in_hardware_order(tiles, config, n, gpu)
     return tile_plan(
         "block-sparse", tiles, n, config, assigned, gpu, b_access="dense_tile" if boxes else "gather"
     )
@@ -169,5 +185,5 @@ def plan_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Til
     """
     check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
-    assigned = assign_hardware(items_of(tiles, config, n, gpu))
+    assigned = _in_hardware_order(tiles, config, n, gpu)
     return tile_plan("tile-wise", tiles, n, config, assigned, gpu, b_access="gather")
