@@ -5,7 +5,7 @@ import pytest
 
 from prunecast.hardware import load_gpu
 from prunecast.kernels.tile.configs import tile_configs
-from prunecast.kernels.tile.tile_plan import items_of
+from prunecast.kernels.tile.tile_plan import items_of, plan_tile_wise
 from prunecast.plan.tile_rows import cut_rows, kept_per_piece
 from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
@@ -62,3 +62,18 @@ def test_pieces_keep_what_the_cut_map_keeps():
     tiles = tiles_keeping([5, 0, 70, 33], height=100, k=80, m=350)
     for height in (16, 64, 100, 128):
         assert kept_per_piece(tiles, height).tolist() == cut_rows(tiles, height).kept_per_tile.tolist()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "together"),
+    [("h200-sxm", "fp16", 1), ("v100-sxm2-16gb", "fp16", 1), ("gtx-1080-ti", "fp32", 4)],
+)
+def test_the_hardware_starts_heavy_tiles_of_a_group_of_token_ranges_first(gpu, dtype, together):
+    """Measured plans, of Hopper, keep the order of tiles."""
+    kept, spec = [16, 96, 48, 64], load_gpu(gpu)
+    tiles = tiles_keeping(kept, height=64, k=128)
+    config = tile_configs(spec, dtype, 64)[0]
+    plan = plan_tile_wise(tiles, 8 * config.shape.block_n, dtype, spec, config)
+    lengths = (plan.work.k_stop - plan.work.k_start).reshape(-1, len(kept) * together)
+    expected = kept if spec.has_wgmma else sorted(kept, reverse=True)
+    assert lengths.tolist() == [np.repeat(expected, together).tolist()] * (8 // together)
