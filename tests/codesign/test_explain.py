@@ -21,6 +21,7 @@ ORDER = [
     "Work distribution over SMs",
     "Warp stalls",
     "Where the time goes",
+    "Costs of a k-step",
 ]
 
 
@@ -51,6 +52,15 @@ def test_it_explains_the_very_prediction(simulated):
 def test_the_parts_of_the_time_add_up_to_it(simulated):
     parts = facts(simulated, "Where the time goes")
     assert sum(parts.values()) == pytest.approx(simulated.prediction.latency_us)
+
+
+def test_costs_of_a_step_are_told_apart_by_their_kind(simulated):
+    """Four groups of 16 columns: 33 cycles fitted and 22 instructions as compiled for each."""
+    of_a_step = facts(simulated, "Costs of a k-step")
+    assert of_a_step["producer: wait_per_k16, fitted"] == 4 * 33
+    assert of_a_step["producer: producer_instructions_per_k16, as-compiled"] == 4 * 22
+    issued = (i.issue * (4 if i.per_k16 else 1) for i in simulated.prediction.plan.programs[0].step)
+    assert of_a_step["producer: instructions, by hand"] == sum(issued)
 
 
 def test_stalls_are_sorted_and_add_up_to_all_warp_cycles(simulated):
@@ -143,7 +153,7 @@ def test_kernels_without_tiles_are_shown_what_tiles_would_bring(kernel):
 
 def test_the_closed_form_model_explains_less():
     explanation = explained(engine="model")
-    assert [section.title for section in explanation.sections] == ORDER[:4]
+    assert [section.title for section in explanation.sections] == [*ORDER[:4], ORDER[-1]]
     assert facts(explanation, "Speed of light")["compute throughput"] <= 100
 
 

@@ -1,14 +1,16 @@
 """Sections of an explanation: named numbers with units, with the order and terms of a GPU profiler."""
 
-from typing import NamedTuple
+from collections import defaultdict
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prunecast.codesign.prediction import Prediction
 from prunecast.hardware import GpuSpec, Occupancy
-from prunecast.kernels import KernelPlan
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.launch.floor import padded_copy_seconds, zero_row_seconds
+from prunecast.plan.program import Op, number_of
 from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.simulator import PIPES, SimResult
 
@@ -91,7 +93,28 @@ def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
         waves = Fact("waves", result.waves, "count")
         balance = Fact("balance, mean over most work per SM", result.balance, "ratio")
         sections.append(Section("Work distribution over SMs", (waves, balance)))
-    return tuple(sections)
+    return (*sections, _costs_of_a_step(plan, gpu))
+
+
+def _costs_of_a_step(plan: KernelPlan, gpu: GpuSpec) -> Section:
+    """Return the section with the instructions of a warp of each role in a full k-step, and the costs that
+    are added to them, each with the kind of its number. Costs with a condition (`When`) name it.
+    """
+    costs, found = KERNELS[plan.kernel].costs_on(gpu), defaultdict[tuple[str, str], float](float)
+    sources: dict[str, Any] = {**gpu.provenance, **(costs.entries if costs else {})}
+    for program in plan.programs:
+        for i in program.step:
+            groups = plan.shape.block_k // 16 if i.per_k16 else 1
+            found[f"{program.role}: instructions, by hand", "instruction"] += i.issue * groups
+            when = f", {i.when.name.lower()}" if i.when else ""
+            units = {"issue": "instruction", "amount": "cycle" if i.op is Op.ISSUE else "byte"}
+            for charge in i.charges:
+                name = f"{program.role}: {charge.name}, {sources[charge.name].kind}{when}"
+                value = charge.times * number_of(charge.name, costs, gpu) * groups
+                found[name, units.get(charge.field, "byte")] += value
+    return Section(
+        "Costs of a k-step", tuple(Fact(name, value, unit) for (name, unit), value in found.items())
+    )
 
 
 def _speed_of_light(prediction: Prediction, gpu: GpuSpec, use: dict[str, float]) -> Section:

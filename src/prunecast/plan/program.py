@@ -50,7 +50,9 @@ class Op(IntEnum):
     LOAD_B = 6
     """Gather of rows of B into registers. `amount` is bytes per column."""
     LOAD_INDEX = 7
-    """Load of the indices of the step's kept columns into registers. `amount` is bytes per warp."""
+    """Load of other data than A and B into registers: indices of the step's kept columns, entries of work
+    lists, lists of rows, the flag of a split tile, and C if a launch adds to it. `amount` is bytes per
+    warp."""
     WAIT_LOAD = 8
     """Wait until all loads of this warp have arrived. With an `amount` of 1, wait only for the loads of the
     current step, and of steps a multiple of 8 away, because the simulator stores one arrival time for each
@@ -128,7 +130,12 @@ WHOLE_LINES = 256
 
 
 class Charge(NamedTuple):
-    """A named cost that `bind` adds to a field of an instruction."""
+    """A named cost that `bind` adds to a field of an instruction.
+
+    The entry has the kind of the number (fitted, as-compiled, measured, datasheet, guess), which `explain`
+    shows; numbers in the fields themselves are counted by hand. Fitted cycles are in addition to the
+    instructions of the program, and never include them.
+    """
 
     name: str
     """Entry of the kernel's `costs/sm_*.toml`, or field of `GpuSpec`."""
@@ -254,14 +261,15 @@ def bind(programs: tuple[WarpProgram, ...], costs: Costs | None, gpu: GpuSpec) -
     costs : costs of the kernel on the GPU's architecture; None if the kernel has no costs
     gpu : GPU whose fields give the values of charges that are not in `costs`
     """
-    number, found = partial(_number, costs=costs, gpu=gpu), []
+    number, found = partial(number_of, costs=costs, gpu=gpu), []
     for program in programs:
         codes = {section: tuple(_bound(i, number) for i in getattr(program, section)) for section in SECTIONS}
         found.append(WarpProgram(role=program.role, warps=program.warps, **codes))
     return tuple(found)
 
 
-def _number(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
+def number_of(name: str, costs: Costs | None, gpu: GpuSpec) -> float:
+    """Return the value of a charge's entry in the kernel's costs or, if they lack it, in the GPU's spec."""
     return costs[name] if costs is not None and name in costs.entries else float(getattr(gpu, name))
 
 

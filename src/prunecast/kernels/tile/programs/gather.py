@@ -97,6 +97,10 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
     )
 
 
+# Fitted cycles, in addition to instructions. `item_cost` reads these charges too: new ones change work lists,
+# which `tests/validation/test_recorded_plans.py` compares with those that were measured
+
+
 def set_up_wait(config: TileConfig) -> tuple[Charge, ...]:
     """Return the charges for the cycles of a producer warp at the start of a block, before its first item."""
     return () if config.is_sparse else (Charge("block_start_wait"),)
