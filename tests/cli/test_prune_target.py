@@ -1,6 +1,7 @@
 """`prunecast prune` with a time to meet."""
 
 import json
+import re
 
 import pytest
 
@@ -26,12 +27,17 @@ def test_a_standard_model_gets_a_recipe_alone(run, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "pruned").iterdir()] == ["recipe.json"]
 
 
-def test_a_budget_that_dense_meets_is_said_to_be(run, model):
+def test_a_budget_that_dense_meets_is_said_to_be(run, model, tmp_path):
     code, out, _ = run("prune", model, "-o", "pruned", "--latency", "150%", *TIME)
     assert code == 0
     assert "2 of 2 layers stay dense: the dense time is within the budget." in out
     front = [line for line in out.splitlines() if line.strip()[:1].isdigit()]
     assert len(set(front)) == len(front) > 1
+    dense_us = 1e6 * json.loads((tmp_path / "pruned" / "recipe.json").read_text())["dense_seconds"]
+    rows = [line.replace(",", "").split() for line in front if re.fullmatch(r"[\d.,\s]+", line)]
+    assert len(rows) > 1
+    for time_us, share, *_ in rows:
+        assert float(share) == pytest.approx(100 * float(time_us) / dense_us, rel=0.01)
 
 
 SIZES = {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 256}

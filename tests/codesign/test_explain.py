@@ -46,7 +46,11 @@ def test_sections_stand_in_a_profilers_order(simulated):
 def test_it_explains_the_very_prediction(simulated):
     row = predict(W, gpu="h200-sxm", tokens=TOKENS, kernels=["tile-wise"], crossovers=False)[-1]
     assert simulated.prediction.seconds == row.seconds
-    assert facts(simulated, "Speed of light")["duration"] == pytest.approx(row.latency_us)
+    light = facts(simulated, "Speed of light")
+    assert light["duration"] == pytest.approx(row.latency_us)
+    assert light["duration"] == pytest.approx(
+        light["SM cycles"] / light["SM clock"] + light["launch floor"], rel=1e-3
+    )
 
 
 def test_the_parts_of_the_time_add_up_to_it(simulated):

@@ -51,6 +51,7 @@ def test_the_recipe_says_how_it_was_made(model, tmp_path):
     recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
     assert recipe["schema_version"] == 1
     assert (recipe["pattern"], recipe["sparsity"], recipe["scope"]) == (PATTERN, 0.5, "layer")
+    assert recipe["criterion"] == "magnitude"
     (layer,) = recipe["layers"]
     assert (layer["layer"], layer["m"], layer["k"], layer["sparsity"]) == ("a.weight", 256, 128, 0.5)
     assert 0.5 < layer["retained_importance"] < 1.0

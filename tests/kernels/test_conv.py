@@ -106,6 +106,12 @@ def test_short_runs_of_images_take_more_copies(batch, factor):
     assert gathers(implicit_plan(plan, conv)) == factor * gathers(plan)
 
 
+def test_a_convolution_is_of_one_image_with_stride_one_unless_it_says_otherwise():
+    conv = ConvShape(channels=16, height=8, width=6, kernel_h=3, kernel_w=3)
+    assert (conv.batch, conv.stride, conv.padding) == (1, 1, 0)
+    assert conv.n == 6 * 4
+
+
 def test_an_implicit_plan_is_another_plan():
     plan, conv = plan_and_conv(8)
     implicit = implicit_plan(plan, conv)

@@ -162,6 +162,14 @@ def test_a_map_with_rows_left_over_twice_is_refused():
         parse_pattern("shuffled-block:3").map(mask)
 
 
+def test_rows_left_over_belong_to_one_class():
+    """26 rows in tiles of twelve leave two, in one tile; classes of 2, 4 and 20 rows leave 2, 4 and 8."""
+    mask = np.zeros((26, 3), dtype=bool)
+    mask[:2, 0] = mask[2:6, 1] = mask[6:, 2] = True
+    with pytest.raises(BadInput, match="4 rows keep the columns of row 2, which makes no tiles of 12"):
+        parse_pattern("shuffled-block:12").map(mask)
+
+
 def test_signatures_keep_what_is_above_the_quantile():
     matrix = np.arange(8.0).reshape(2, 4)
     np.testing.assert_array_equal(signatures(matrix, 0.5), [[0, 0, 0, 0], [1, 1, 1, 1]])

@@ -36,8 +36,9 @@ def test_it_retains_more_than_tiles_alone():
     assert kept[0] < kept[1] < kept[2]
 
 
-def test_a_sparsity_that_leaves_no_tile_is_refused():
+@pytest.mark.parametrize("sparsity", [0.95, 0.96])
+def test_a_sparsity_that_leaves_no_tile_is_refused(sparsity):
     with pytest.raises(
-        BadInput, match=r"tile-element:2 brings 5 % back: wanted a sparsity below 0.95, got 0.96"
+        BadInput, match=rf"tile-element:2 brings 5 % back: wanted a sparsity below 0.95, got {sparsity}"
     ):
-        parse_pattern("tile-element:2").prune({"w": np.ones((4, 4))}, 0.96)
+        parse_pattern("tile-element:2").prune({"w": np.ones((4, 4))}, sparsity)

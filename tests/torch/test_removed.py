@@ -128,6 +128,18 @@ def test_layers_of_their_own_sizes_are_those_of_the_masked_source(name, tmp_path
     assert torch.equal(logits(load(tmp_path / "again", dtype=torch.float32)), logits(smaller))
 
 
+@pytest.mark.parametrize("lost", ["recipe.json", "weights.safetensors"])
+def test_a_state_without_its_recipe_or_its_weights_is_refused_before_a_weight_is_loaded(lost, tmp_path):
+    weight = torch.randn(64, 64)
+    prune({"weight": weight.numpy()}, pattern="tile-wise:64", sparsity=0.5, out=tmp_path / "out")
+    (tmp_path / "out" / lost).unlink()
+    model = torch.nn.Linear(64, 64, bias=False)
+    before = model.weight.detach().clone()
+    with pytest.raises(BadInput, match=r"wanted weights.safetensors and recipe.json, as prunecast prune"):
+        load(tmp_path / "out", model, gpu="h200-sxm", max_tokens=8)
+    assert torch.equal(model.weight, before)
+
+
 def test_models_made_after_one_of_own_sizes_are_as_before(tmp_path):
     saved("Llama", tmp_path / "source", uneven=True)
     removed = Removed(weights=tmp_path / "source", parts=["widths:0.25/uneven"])

@@ -2,7 +2,9 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.validation.case import parse_distribution
+from prunecast.validation.records import read_runs
 from prunecast.validation.suite import load_suite
+from prunecast.validation.validate import bundled_records
 
 ONE = """
 schema = 1
@@ -42,6 +44,12 @@ def test_the_bundled_suite_has_what_it_promises():
     assert {case.distribution for case in burst} >= {"equal", "random", "ramp", "one-full", "lognormal:1.0"}
     uses = [case.use for case in standard.cases]
     assert 0.35 < uses.count("fit") / len(uses) < 0.65
+
+
+def test_bundled_suites_are_those_that_records_measured():
+    """Records name the suite by its fingerprint; a changed suite would be another one."""
+    measured = {run.header.suite_fingerprint for run in read_runs(bundled_records()[0])}
+    assert {load_suite(name).fingerprint for name in ("standard", "second", "third", "fourth")} <= measured
 
 
 def test_what_a_case_leaves_out_has_defaults(tmp_path):

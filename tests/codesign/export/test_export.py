@@ -11,7 +11,9 @@ import pytest
 from prunecast.cli import main
 from prunecast.codesign import predict, prune
 from prunecast.codesign.export import PassPredictor, export
+from prunecast.codesign.export.aiconfigurator import tensor_rate
 from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
 from prunecast.workload.layers import Removed
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -128,6 +130,15 @@ def test_yaml_files_of_a_systems_folder_state_the_schema_that_the_simulator_read
     assert [name for name in sorted(stated) if name in versioned] == versioned
     for name in versioned:
         assert stated[name].startswith("schema_version: 1\n")
+
+
+def test_peaks_are_two_operations_for_each_multiply_add_at_the_clock_of_full_load():
+    """A100: 312 TFLOP/s at 1410 MHz (data sheet), which at full load are 1200 MHz."""
+    a100 = load_gpu("a100-sxm4-80gb")
+    assert a100.clock_burst_hz == (1410e6, 1200e6)
+    assert tensor_rate(a100, a100.tensor_bf16_fma_per_clk_per_sm) == pytest.approx(
+        312e12 * 1200 / 1410, rel=0.025
+    )
 
 
 def read_bundle(folder):

@@ -51,3 +51,15 @@ def test_between_two_prunings_tvw_retains_what_the_menu_says(pattern: str) -> No
         # What is retained is concave in the sparsity; a line between points 1/8 apart misses little
         assert retained * 0.98 < option.importance < retained * 1.005
         assert option.kept == pytest.approx(mask.sum(), rel=0.02)
+
+
+@pytest.mark.parametrize("families", [(), ("atp",), ("2:4",), ("tvw",), ("atp", "2:4")])
+def test_only_families_that_were_asked_for_are_offered(families: tuple[str, ...]) -> None:
+    importance = np.random.default_rng(3).random((256, 256)).astype(np.float32)
+    engine = Engine(name="model", gpu=GPU)
+    times = OptionTimes(engine=engine, dtype="fp16", typical={importance.shape: lambda: importance})
+    found = layer_options(importance, TileSums.of(importance, 64), 1024, times, families=families)
+    offered = {
+        option.pattern if option.pattern == "2:4" else option.pattern.split(":")[0] for option in found
+    }
+    assert offered == {"dense", *families}

@@ -85,7 +85,8 @@ def _check_split(plan, records, i: int, what: int) -> None:
     wanted = 0 if work.parts[i] == 1 else OWNER if work.owner[i] else PART
     assert what & (OWNER | PART) == wanted
     if wanted:
-        slot, others, group, _ = records.arrays["splits"][what >> PLACE_SHIFT]
+        slot, others, group, unused = records.arrays["splits"][what >> PLACE_SHIFT]
+        assert unused == 0
         assert (others, group) == (work.parts[i] - 1, work.group[i])
         parts = np.flatnonzero(work.group == work.group[i])
         slots = {
