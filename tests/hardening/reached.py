@@ -121,7 +121,7 @@ class Sources:
             for node, place in Blocks(file, ast.parse(text)).place_of.items():
                 name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
                 whole = place._replace(number=0)
-                if place.in_function and name is not None and whole not in self.mentions[name]:
+                if name is not None and whole not in self.mentions[name]:
                     self.mentions[name].append(whole)
 
     def tests_of(self, place: Place, reached: "Reached") -> list[str]:
