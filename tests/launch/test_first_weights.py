@@ -12,7 +12,7 @@ from prunecast.launch.context import launch_costs
 from prunecast.launch.memory import memory_rules
 from prunecast.launch.overlap import early_starts
 from prunecast.models import estimate
-from prunecast.models.prefetch import first_weights_s
+from prunecast.models.chip import first_weights_s
 from prunecast.patterns import TileMap
 
 H200 = load_gpu("h200-sxm")
@@ -66,7 +66,7 @@ def test_nobody_waits_where_launches_do_not_overlap_or_all_blocks_start_early():
 def test_a_launch_takes_as_much_longer(monkeypatch):
     plan = plan_of(44, 614, 384)
     waits = estimate(plan, H200)
-    monkeypatch.setattr(memory, "_weights_first", lambda context: 0.0)
+    monkeypatch.setattr(memory, "_weights_first", lambda context, early: 0.0)
     without = estimate(plan, H200)
     ring = 44 * 128 * plan.resources.stages * plan.shape.block_k * 2
     longer = SHOWN_SHARE * ring / H200.dram_bytes_per_s

@@ -10,7 +10,8 @@ from tests.toy_gpu import toy_gpu
 
 
 def rates_of(gpu, **changes):
-    return sm_rates(replace(hand_plan([64], 64), **changes), gpu)
+    plan = replace(hand_plan([64], 64), **changes)
+    return sm_rates(plan.dtype, plan.tensor, gpu)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from prunecast.launch import launch_context
 from prunecast.models import waves
 from prunecast.models.amounts import units_of
+from prunecast.models.chip import last_reads
 from prunecast.models.waves import place_units
 from prunecast.plan.kernel_plan import Schedule
 from tests.models.hand_plans import hand_plan
@@ -164,4 +165,4 @@ def test_what_an_sm_has_fetched_is_told_by_its_last_unit():
     # SM 0 runs the first unit and then the third one, which is quiet for its last 20 cycles
     placement = place_units(launched(3, 2, 1), np.array([100.0, 300.0, 50.0]), np.zeros(3))
     assert placement.sm.tolist() == [0, 1, 0]
-    assert placement.fetched(placement.sm_finish, np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]
+    assert last_reads(placement, np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]

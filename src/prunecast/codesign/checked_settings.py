@@ -16,7 +16,7 @@ from prunecast.patterns.pattern import check_sparsity
 from prunecast.settings import SETTINGS, PredictSettings
 from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.graph import RUNTIMES, Pass
-from prunecast.workload.graph.model_graph import checked_tokens
+from prunecast.workload.graph.shapes import checked_tokens
 from prunecast.workload.layers import Source, has_model
 from prunecast.workload.pruned_maps import sparsity_for
 from prunecast.workload.timed_passes import BATCH, check_batch, timed_passes

@@ -21,7 +21,7 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.candidates import tile_kernels
 from prunecast.workload.engines import Engine
-from prunecast.workload.graph.model_graph import checked_tokens
+from prunecast.workload.graph.shapes import checked_tokens
 from prunecast.workload.layer_launches import kernel_dtype
 from prunecast.workload.layers import Removed, Source, calibration_of, load_layers
 from prunecast.workload.load import EXPERTS_PER_TOKEN

@@ -76,7 +76,7 @@ def memory_rules(context: LaunchContext) -> MemoryRules:
     """Return the memory rules of a launch, from its plan and its GPU."""
     plan = context.plan
     read = rows_read(plan)
-    partials = _partial_bytes(context)
+    partials, early = _partial_bytes(context), early_starts(context)
     box = plan.shape.block_n * DTYPE_BYTES[plan.dtype]
     copied = (i.amount for p in context.programs for i in p.step if i.op is Op.COPY_B)
     return MemoryRules(
@@ -85,8 +85,8 @@ def memory_rules(context: LaunchContext) -> MemoryRules:
         partials=partials,
         rows_per_miss=pixels_per_output(plan),
         box_parts=max(box // next(copied, box), 1),
-        early_blocks=_early_blocks(context),
-        weights_first=_weights_first(context),
+        early_blocks=_early_blocks(context, early),
+        weights_first=_weights_first(context, early),
     )
 
 
@@ -159,8 +159,8 @@ def _partial_bytes(context: LaunchContext) -> float:
     return float(sum(stores) * np.count_nonzero(context.plan.work.owner == 0))
 
 
-def _early_blocks(context: LaunchContext) -> int:
-    early, gpu, blocks = early_starts(context), context.gpu, context.plan.blocks
+def _early_blocks(context: LaunchContext, early: float) -> int:
+    gpu, blocks = context.gpu, context.plan.blocks
     if early == 0.0:
         return 0
     prologue = max(prologue_under_preceding_cycles(context), 1.0)
@@ -181,8 +181,8 @@ def _ring_bytes(context: LaunchContext) -> float:
     return float(steps.sum()) * copied
 
 
-def _weights_first(context: LaunchContext) -> float:
-    """Return `MemoryRules.weights_first`.
+def _weights_first(context: LaunchContext, early: float) -> float:
+    """Return `MemoryRules.weights_first`; `early` is the result of `early_starts`.
 
     It is 0 if the prefetch overlaps the preceding launch completely, for example with split tiles, because
     their blocks leave their SMs long before that launch ends. It is also 0 for 2:4, whose fitted constants
@@ -194,4 +194,4 @@ def _weights_first(context: LaunchContext) -> float:
     overlap = context.prefetches_weights and context.pdl and not prologue_is_hidden(context)
     if not (whole and one_wave and overlap):
         return 0.0
-    return context.costs["shown_prefetch_share"] * (1.0 - min(early_starts(context) / max(blocks, 1), 1.0))
+    return context.costs["shown_prefetch_share"] * (1.0 - min(early / max(blocks, 1), 1.0))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch.context import LaunchContext
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, Schedule
-from prunecast.plan.program import Op, WarpProgram
+from prunecast.plan.program import Op
 
 Cycles = npt.NDArray[np.float64]
 
@@ -159,8 +159,13 @@ def prologue_under_preceding_cycles(context: LaunchContext) -> float:
 
 def prologue_cycles(context: LaunchContext) -> float:
     """Return the cycles from the start of a block until it may read B: set-up, and indices read from DRAM."""
-    gpu, setting_up = context.gpu, max((_set_up_cycles(program) for program in context.programs), default=0)
-    return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
+    gpu = context.gpu
+    # Issue cycles before a warp's first step, without waiting for data
+    setting_up = (
+        sum(i.amount for i in (*program.start, *program.begin) if i.op is Op.ISSUE)
+        for program in context.programs
+    )
+    return float(gpu.block_start_cycles + max(setting_up, default=0) + gpu.dram_latency_cycles)
 
 
 def early_starts(context: LaunchContext) -> float:
@@ -179,12 +184,6 @@ def early_starts(context: LaunchContext) -> float:
     free = gpu.sm_count - blocks
     groups = -(-blocks // free)
     return free * (1.0 + groups * gpu.dram_latency_cycles / prologue)
-
-
-def _set_up_cycles(program: WarpProgram) -> int:
-    """Return the cycles of issue before a warp's first step, without waiting for data."""
-    code = (*program.start, *program.begin)
-    return sum(instruction.amount for instruction in code if instruction.op is Op.ISSUE)
 
 
 def gained_cycles(context: LaunchContext, sm_finish: Cycles, free: int | None = None) -> float:

@@ -48,7 +48,7 @@ def bounds_of(
 ) -> dict[str, float]:
     """Return the bounds of `bound_cycles`, computed from given work counts and traffic."""
     gpu = context.gpu
-    rates = sm_rates(context.plan, gpu)
+    rates = sm_rates(context.plan.dtype, context.plan.tensor, gpu)
     units = _units(context, amounts)
     sms = min(gpu.sm_count, context.plan.blocks)
     levels = sm_level_cycles(units.amounts, rates)

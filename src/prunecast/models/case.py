@@ -99,11 +99,6 @@ class Case(NamedTuple):
     """Number of blocks that start at once when the launch begins."""
 
     @property
-    def earlier_share(self) -> float:
-        """Fraction of C that is stored before the last items of all blocks end, 0 to 1."""
-        return max(0.0, 1.0 - self.blocks_in_flight / max(int(self.plan.work.owner.sum()), 1))
-
-    @property
     def first_reads_s(self) -> float:
         """Seconds for which reads of the first wave occupy DRAM, including the C that they evict from L2."""
         traffic, gpu = self.traffic, self.gpu

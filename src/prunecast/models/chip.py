@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.hardware.clock import busy_share
+from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import (
     gained_cycles,
     prologue_cycles,
@@ -16,7 +17,6 @@ from prunecast.launch.overlap import (
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.loops import ChipEnds, SmEnds
-from prunecast.models.prefetch import first_weights_s
 from prunecast.models.terms import FloatArray
 from prunecast.models.traffic import WaveReads
 from prunecast.models.waves import Placement
@@ -113,7 +113,7 @@ def chip_ends(
     starts = 0 if prologue_is_hidden(context) else gpu.block_start_cycles
     quiet = 0.0 if context.co_resident else float(starts + gpu.dram_latency_cycles)
     sm_finish = placement.sm_finish
-    fetched = placement.fetched(sm_finish, quiet_end)
+    fetched = last_reads(placement, quiet_end)
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares = _wave_shares(waves, item_cycles)
@@ -124,7 +124,7 @@ def chip_ends(
         behind=float(sm_finish.max()) - float(fetched.max()),
         head_start=gained_cycles(context, sm_finish),
         extra_latency=float(straggler_cycles(sm_finish, straggler_of(context))),
-        earlier_share=case.earlier_share,
+        earlier_share=max(0.0, 1.0 - case.blocks_in_flight / max(int(case.plan.work.owner.sum()), 1)),
         l2_reads_s=l2.reads,
         l2_requests_s=l2.requests,
         l2_stores_s=l2.stores,
@@ -140,6 +140,33 @@ def chip_ends(
         queues=not context.co_resident or (context.b_in_l2 and context.crowd == 1),
         busy_share=busy_share(sm_finish),
     )
+
+
+def last_reads(placement: Placement, quiet: FloatArray) -> FloatArray:
+    """Return the cycle of the last read of each SM, (SMs,) float64.
+
+    Parameters
+    ----------
+    quiet : (units,) cycles at the end of each unit during which it reads nothing
+    """
+    of_sm = np.zeros(placement.sm_finish.size)
+    of_sm[placement.sm] = quiet  # the value of an SM's last unit remains
+    return np.maximum(placement.sm_finish - of_sm, 0.0)
+
+
+def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:
+    """Return the seconds for which DRAM serves the weight prefetch before the first rows of B.
+
+    Parameters
+    ----------
+    share : `MemoryRules.weights_first`, fraction of the weights of the first pipeline fill that DRAM serves
+        before rows of B
+    a_bytes : bytes of weights that all items read
+    columns : sum of the kept columns of all items
+    """
+    plan, gpu = context.plan, context.gpu
+    ring = plan.resources.stages * plan.shape.block_k * plan.item_count
+    return share * a_bytes * min(ring / columns, 1.0) / gpu.dram_bytes_per_s if columns else 0.0
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:

@@ -56,18 +56,3 @@ def _bytes_of(load: Instruction, warps: int, columns: np.ndarray, block_k: int) 
     in_step = np.clip(columns - load.ahead * block_k, 0, block_k)
     times = -(-in_step // 16) if load.per_k16 else in_step > 0
     return float(load.amount * warps * times.sum())
-
-
-def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:
-    """Return the seconds for which DRAM serves the weight prefetch before the first rows of B.
-
-    Parameters
-    ----------
-    share : `MemoryRules.weights_first`, fraction of the weights of the first pipeline fill that DRAM serves
-        before rows of B
-    a_bytes : bytes of weights that all items read
-    columns : sum of the kept columns of all items
-    """
-    plan, gpu = context.plan, context.gpu
-    ring = plan.resources.stages * plan.shape.block_k * plan.item_count
-    return share * a_bytes * min(ring / columns, 1.0) / gpu.dram_bytes_per_s if columns else 0.0

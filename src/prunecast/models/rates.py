@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
-from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.misaligned import StoreCost, gather_line_cost, store_cost
 from prunecast.plan.program import Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
@@ -27,17 +26,18 @@ class SmRates(NamedTuple):
     """Bytes per cycle from L2 into the SM."""
 
 
-def sm_rates(plan: KernelPlan, gpu: GpuSpec) -> SmRates:
-    """Return the peak rates of an SM of `gpu` for the instructions of `plan`.
+@lru_cache(maxsize=1024)
+def sm_rates(dtype: str, tensor: str, gpu: GpuSpec) -> SmRates:
+    """Return the peak rates of an SM for a number format and a tensor instruction of `KernelPlan.tensor`.
 
     Raises
     ------
-    BadInput : the plan needs tensor instructions that the GPU does not have
+    BadInput : the GPU does not have the tensor instruction
     """
     fp32_lanes = gpu.fp32_fma_per_clk_per_sm / gpu.sub_partitions_per_sm
     return SmRates(
         sub_partitions=gpu.sub_partitions_per_sm,
-        tensor_fma_per_clk=tensor_fma_per_clk(gpu, plan.dtype, plan.tensor) if plan.tensor != "none" else 0.0,
+        tensor_fma_per_clk=tensor_fma_per_clk(gpu, dtype, tensor) if tensor != "none" else 0.0,
         fp32_cycles=max(1.0, 32.0 / fp32_lanes),
         shared_bytes_per_clk=float(gpu.shared_bytes_per_clk_per_sm),
         port_bytes_per_clk=float(gpu.l2_port_bytes_per_clk_per_sm),

@@ -155,7 +155,7 @@ def look_up(context: LaunchContext) -> Case:
     rules = memory_rules(context)
     in_flight = min(plan.blocks, context.held)
     traffic = plan_traffic(context, rules, amounts, in_flight)
-    rates, traits = sm_rates(plan, gpu), program_traits(context.programs)
+    rates, traits = sm_rates(plan.dtype, plan.tensor, gpu), program_traits(context.programs)
     return Case(context, plan, gpu, rules, traits, amounts, rates, traffic, in_flight)
 
 

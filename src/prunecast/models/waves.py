@@ -43,18 +43,6 @@ class Placement:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sm_finish", self.slot_finish.max(axis=1))
 
-    def fetched(self, sm_finish: FloatArray, quiet: FloatArray) -> FloatArray:
-        """Return the cycle of the last read of each SM, (SMs,) float64.
-
-        Parameters
-        ----------
-        sm_finish : (SMs,) cycle in which each SM ends
-        quiet : (units,) cycles at the end of each unit during which it reads nothing
-        """
-        of_sm = np.zeros(sm_finish.size)
-        of_sm[self.sm] = quiet  # the value of an SM's last unit remains
-        return np.maximum(sm_finish - of_sm, 0.0)
-
 
 class _Seats(NamedTuple):
     """Block slots of a launch and the part of the placement that does not depend on the units' durations."""

@@ -64,6 +64,56 @@ def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
     return Assigned(work._replace(block_start=_starts(counts)), Schedule.STATIC, blocks)
 
 
+class ItemCost(NamedTuple):
+    """Components of the time of an item, in SM cycles."""
+
+    step: float
+    """Cycles of one full k-step on the FMA or tensor pipes, with `slots` resident blocks on the SM."""
+    overhead: float
+    """Cycles of the epilogue and of the transition to the next item."""
+    fix_up: float
+    """Cycles to write or to read the partial sums of one split-K slice."""
+    slots: int = 1
+    """Maximum number of resident blocks per SM; `step` assumes that all of them are resident."""
+    fetch: float = 0.0
+    """Cycles that the producer warps need to copy one k-step, full or partial."""
+    fetch_overhead: float = 0.0
+    """Cycles that the producer warps need per item in addition to the copies of its k-steps."""
+    fewest_columns: int = 0
+    """Least number of columns that an item multiplies, even if it keeps fewer."""
+    start: float = 0.0
+    """Cycles of a block's prologue. Overlapping launches hide it if the blocks of both launches fit on the
+    SMs."""
+
+    def shared_by(self, items: int, blocks: int) -> "ItemCost":
+        """Return the costs if `items` items run on `blocks` block slots; k-steps are faster if slots are
+        empty.
+        """
+        there = min(max(items / blocks, 1.0 / self.slots), 1.0)
+        return self._replace(step=self.step * there)
+
+
+def assign_lists(
+    items: WorkList, most_blocks: int, block_k: int, cost: ItemCost, *, split: str | int | None
+) -> Assigned:
+    """Split whole items along K and assign them to fixed lists, longest first.
+
+    Parameters
+    ----------
+    most_blocks : maximum number of lists; there are at most as many as items
+    split : `auto` for the slices of `even_slices`, a number for slices of at most that many k-steps, None for
+        no splits
+    """
+    if split is not None:
+        steps = np.maximum(-(-items.k_stop // block_k), 1)
+        blocks = max(min(most_blocks, int(steps.sum())), 1)
+        auto = split == "auto"
+        cut = even_slices(items, blocks, block_k, cost) if auto else -(-steps // int(split))
+        items = split_items(items, cut, block_k)
+    cycles = item_cycles(items, block_k, cost)
+    return assign_longest_first(items, cycles, max(min(most_blocks, items.tile.size), 1))
+
+
 def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
     """Return a persistent grid whose blocks do equal, contiguous shares of all k-steps of whole items.
 
@@ -100,35 +150,6 @@ def longest_first(cost: Sizes, blocks: int) -> IntArray:
 def block_loads(cost: Sizes, block_of_item: IntArray, blocks: int) -> npt.NDArray[np.int64]:
     """Return the sum of the costs of each block's items, (blocks,) int64."""
     return np.bincount(block_of_item, weights=cost, minlength=blocks).astype(np.int64)
-
-
-class ItemCost(NamedTuple):
-    """Components of the time of an item, in SM cycles."""
-
-    step: float
-    """Cycles of one full k-step on the FMA or tensor pipes, with `slots` resident blocks on the SM."""
-    overhead: float
-    """Cycles of the epilogue and of the transition to the next item."""
-    fix_up: float
-    """Cycles to write or to read the partial sums of one split-K slice."""
-    slots: int = 1
-    """Maximum number of resident blocks per SM; `step` assumes that all of them are resident."""
-    fetch: float = 0.0
-    """Cycles that the producer warps need to copy one k-step, full or partial."""
-    fetch_overhead: float = 0.0
-    """Cycles that the producer warps need per item in addition to the copies of its k-steps."""
-    fewest_columns: int = 0
-    """Least number of columns that an item multiplies, even if it keeps fewer."""
-    start: float = 0.0
-    """Cycles of a block's prologue. Overlapping launches hide it if the blocks of both launches fit on the
-    SMs."""
-
-    def shared_by(self, items: int, blocks: int) -> "ItemCost":
-        """Return the costs if `items` items run on `blocks` block slots; k-steps are faster if slots are
-        empty.
-        """
-        there = min(max(items / blocks, 1.0 / self.slots), 1.0)
-        return self._replace(step=self.step * there)
 
 
 def item_cycles(items: WorkList, block_k: int, cost: ItemCost) -> npt.NDArray[np.int64]:

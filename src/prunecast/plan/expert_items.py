@@ -16,7 +16,7 @@ from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.assignment import assign_hardware
 from prunecast.plan.kernel_plan import KernelPlan, WorkList
 from prunecast.plan.tile_rows import stacked_tiles
-from prunecast.plan.work_items import Raster, raster, whole_items
+from prunecast.plan.work_items import Raster, raster, raster_items, whole_items
 
 RANGES_TOGETHER = 8
 """Number of token ranges of an expert that all its tiles process before the next ranges. Weights are read
@@ -96,6 +96,6 @@ def most_ranges(places: int, experts: int, block_n: int) -> int:
 
 def one_item_per_tile(plan: KernelPlan) -> KernelPlan:
     """Return a plan of the same kernel in which every tile, in order, multiplies one token range."""
-    order, block_n = raster(plan.tiles.tile_count, 1, 1), plan.shape.block_n
-    items = whole_items(plan.tiles.kept_per_tile, order, n=block_n, block_n=block_n)
+    block_n = plan.shape.block_n
+    items = raster_items(plan.tiles.kept_per_tile, n=block_n, block_n=block_n)
     return dataclasses.replace(plan, n=block_n, experts=1, **assign_hardware(items)._asdict())

@@ -64,6 +64,18 @@ def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, ranges:
     return 4 if lost and (block_m >= 128 or ranges <= 2) else 1
 
 
+def raster_items(kept: IntArray, *, n: int, block_n: int, together: int = 1) -> WorkList:
+    """Return one unsplit item per tile and token range, in the order of `raster`.
+
+    Parameters
+    ----------
+    kept : (tiles,) number of kept columns of each tile
+    n, block_n : number of tokens, and tokens of a block
+    together : as in `raster`
+    """
+    return whole_items(kept, raster(kept.size, -(-n // block_n), together), n=n, block_n=block_n)
+
+
 def whole_items(kept: IntArray, order: Raster, *, n: int, block_n: int) -> WorkList:
     """Return one unsplit item per entry of `order`; `kept` is the number of kept columns of each tile."""
     items = order.tile.size

@@ -35,7 +35,7 @@ from prunecast.plan.assignment import assign_hardware
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit
 from prunecast.plan.program import Op, WarpProgram
 from prunecast.plan.tensor_rate import check_core_dtype
-from prunecast.plan.work_items import raster, whole_items
+from prunecast.plan.work_items import raster_items
 
 TOKENS = 64
 """Tokens of a block. Kind: CUDA source, `matrix.cu`."""
@@ -197,8 +197,7 @@ def _plan(
     config: _BalancedConfig,
 ) -> KernelPlan:
     tiles = dense_tile_map(elements.m, elements.k, shape.block_m)
-    order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
-    assigned = assign_hardware(whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n))
+    assigned = assign_hardware(raster_items(tiles.kept_per_tile, n=n, block_n=shape.block_n))
     return KernelPlan(
         kernel="balanced",
         n=n,

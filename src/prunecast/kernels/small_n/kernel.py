@@ -32,7 +32,7 @@ from prunecast.plan.expert_items import expert_items
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tensor_rate import check_own_dtype, tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows, kept_per_piece
-from prunecast.plan.work_items import raster, whole_items
+from prunecast.plan.work_items import raster_items
 
 HOPPER = 90
 """Compute capability, times ten, for which the tables contain the compiled registers. Kind: definition,
@@ -95,8 +95,7 @@ def _plan_small_n(
     if loads:
         items, n = expert_items(tiles, loads, config.block_n)
     else:
-        order = raster(tiles.tile_count, -(-n // config.block_n), 1)
-        items = whole_items(tiles.kept_per_tile, order, n=n, block_n=config.block_n)
+        items = raster_items(tiles.kept_per_tile, n=n, block_n=config.block_n)
         items = take_items(items, np.argsort(-items.k_stop, kind="stable"))
     assigned = assign_hardware(items)
     return KernelPlan(

@@ -23,13 +23,10 @@ from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_bl
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.assignment import (
     Assigned,
-    ItemCost,
     assign_hardware,
+    assign_lists,
     assign_longest_first,
     assign_stream_k,
-    even_slices,
-    item_cycles,
-    split_items,
 )
 from prunecast.plan.expert_items import expert_items
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
@@ -89,7 +86,13 @@ def plan_stspmm(
     cluster = _cluster_size(config, tiles, n, gpu)
     items = items_of(tiles, config, n, gpu, cluster=cluster)
     cost = item_cost(config, tiles, n, gpu)
-    assigned = assign_lists(items, config, cost, gpu, assignment=assignment, split=split, cluster=cluster)
+    most_blocks, block_k = gpu.sm_count * cost.slots // cluster, config.shape.block_k
+    if assignment in STREAM_K:
+        steps = int(np.maximum(-(-items.k_stop // block_k), 1).sum())
+        blocks = max(min(most_blocks, steps), 1) // STREAM_K[assignment]
+        assigned = assign_stream_k(items, max(blocks, 1), block_k)
+    else:
+        assigned = assign_lists(items, most_blocks, block_k, cost, split=split)
     spread = spread_over_clusters(assigned, cluster, config.shape.block_n)
     return tile_plan("stspmm", tiles, n, config, spread, gpu, b_access="gather", cluster=cluster)
 
@@ -120,33 +123,6 @@ def _check(assignment: str, split: str | int | None) -> None:
         return
     if isinstance(split, str) or split < 1:
         raise BadInput(f"stspmm: split must be auto, None or a number of k-steps from 1, got {split!r}")
-
-
-def assign_lists(
-    items: WorkList,
-    config: TileConfig,
-    cost: ItemCost,
-    gpu: GpuSpec,
-    *,
-    assignment: str = "longest-first",
-    split: str | int | None = None,
-    cluster: int = 1,
-) -> Assigned:
-    """Split the items and assign them to fixed lists: one per block, or one per cluster if `cluster` is above
-    1. `assignment` and `split` are those of `plan_stspmm`.
-    """
-    block_k = config.shape.block_k
-    steps = np.maximum(-(-items.k_stop // block_k), 1)
-    everywhere = resident_blocks(config, gpu, int(steps.sum()), cluster=cluster)
-    if assignment in STREAM_K:
-        return assign_stream_k(items, max(everywhere // STREAM_K[assignment], 1), block_k)
-    if split is not None:
-        auto = split == "auto"
-        cut = even_slices(items, everywhere, block_k, cost) if auto else -(-steps // int(split))
-        items = split_items(items, cut, block_k)
-    cycles = item_cycles(items, block_k, cost)
-    blocks = resident_blocks(config, gpu, items.tile.size, cluster=cluster)
-    return assign_longest_first(items, cycles, blocks)
 
 
 def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> int:

@@ -9,12 +9,11 @@ from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs
 from prunecast.kernels.tile.item_cost import item_cost, item_times
-from prunecast.kernels.tile.stspmm import assign_lists
 from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, tile_plan
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
-from prunecast.plan.assignment import Assigned, assign_hardware
+from prunecast.plan.assignment import Assigned, assign_hardware, assign_lists
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tile_rows import check_two_of_four, cut_rows
 
@@ -136,4 +135,4 @@ def _lists(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, split: s
     `plan_stspmm`.
     """
     items, cost = items_of(tiles, config, n, gpu), item_cost(config, tiles, n, gpu)
-    return assign_lists(items, config, cost, gpu, split=split)
+    return assign_lists(items, gpu.sm_count * cost.slots, config.shape.block_k, cost, split=split)

@@ -40,19 +40,6 @@ LAYOUTS = ("features", "tokens")
 """features: the tokens of one feature are contiguous, (K, N) row-major, as the sparse kernels need it.
 tokens: the features of one token are contiguous, as attention needs it."""
 
-MOST_TOKENS = 2**24
-"""Largest accepted number of tokens, far above any batch. The limit exists because a plan lists all ranges of
-tokens."""
-
-
-def checked_tokens(tokens: int) -> int:
-    """Return a number of tokens; raise BadInput outside of 1 to `MOST_TOKENS`."""
-    if tokens < 1:
-        raise BadInput(f"tokens must be at least 1, got {tokens}")
-    if tokens > MOST_TOKENS:
-        raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {tokens}")
-    return tokens
-
 
 class Moved(NamedTuple):
     """Extra elements that an operation moves, in the epilogue of its kernel or by a separate launch."""

@@ -18,6 +18,18 @@ _GRAMMAR = re.compile(
     r"(?P<kind>prefill|decode|batch):(?:(?P<batch>\d{1,8})x)?(?P<count>\d{1,8})(?:@(?P<cached>\d{1,8}))?"
     r"(?P<padded>/padded)?(?:=(?P<weight>\d{1,9}(?:\.\d{1,9})?))?"
 )
+MOST_TOKENS = 2**24
+"""Largest accepted number of tokens, far above any batch. The limit exists because a plan lists all ranges of
+tokens."""
+
+
+def checked_tokens(tokens: int) -> int:
+    """Return a number of tokens; raise BadInput outside of 1 to `MOST_TOKENS`."""
+    if tokens < 1:
+        raise BadInput(f"tokens must be at least 1, got {tokens}")
+    if tokens > MOST_TOKENS:
+        raise BadInput(f"tokens must be at most {MOST_TOKENS}, got {tokens}")
+    return tokens
 
 
 class Pass(NamedTuple):

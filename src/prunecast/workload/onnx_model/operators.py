@@ -13,7 +13,8 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.files import packaged_toml
 from prunecast.patterns.sources.stored_tensor import shape_text
 from prunecast.workload.graph import Operation
-from prunecast.workload.graph.model_graph import MOST_TOKENS, linear, plain_convolution
+from prunecast.workload.graph.model_graph import linear, plain_convolution
+from prunecast.workload.graph.shapes import MOST_TOKENS
 
 if TYPE_CHECKING:
     import onnx

@@ -36,7 +36,7 @@ from prunecast.plan.assignment import take_items
 from prunecast.plan.kernel_plan import DTYPE_BYTES, BlockShape, KernelPlan, PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import WarpProgram
 from prunecast.plan.tensor_rate import check_core_dtype
-from prunecast.plan.work_items import raster, whole_items
+from prunecast.plan.work_items import raster_items
 
 BLOCK_K = 32
 """Columns of a k-step of the model's blocks. Kind: choice, two groups of 16."""
@@ -108,8 +108,7 @@ def plan_csr(
             f"csr: a block of {resources.threads} threads does not fit on an SM of {gpu.name}"
         )
     tiles = row_tile_map(elements)
-    order = raster(tiles.tile_count, -(-n // shape.block_n), 1)
-    rows = whole_items(tiles.kept_per_tile, order, n=n, block_n=shape.block_n)
+    rows = raster_items(tiles.kept_per_tile, n=n, block_n=shape.block_n)
     sms = resident * gpu.sm_count
     count = max(-(-elements.kept_count // config.elements), 1)
     together = occupancy(config.resources, gpu).blocks_per_sm

@@ -26,7 +26,7 @@ from prunecast.plan.assignment import assign_hardware, assign_longest_first
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import check_two_of_four
-from prunecast.plan.work_items import raster, whole_items
+from prunecast.plan.work_items import raster_items
 
 WEIGHT_MULTIPLE, TOKEN_MULTIPLE = 16, 8
 """Multiples required for rows and columns of 2-byte 2:4 weights (16) and for tokens (8). Kind: definition,
@@ -76,8 +76,7 @@ def _plan_cusparselt(
         # Process all rows of a token range before the next range, however large A is: kernels of sm_80 read
         # weights that do not fit in L2 once per range. With 27648 x 5120 an A100 and an RTX 4090 are 1.2 and
         # 1.4 times faster than dense, with 7168 x 5120 1.6 and 2.1 times (cuSPARSELt of CUDA 12.9)
-        order = raster(tiles.tile_count, -(-n // tile.shape.block_n), 1)
-        assigned = assign_hardware(whole_items(tiles.kept_per_tile, order, n=n, block_n=tile.shape.block_n))
+        assigned = assign_hardware(raster_items(tiles.kept_per_tile, n=n, block_n=tile.shape.block_n))
     return KernelPlan(
         kernel="cusparselt",
         n=n,
