@@ -105,6 +105,17 @@ def test_slices_at_other_columns_read_rows_of_their_own():
     assert waves.read_bytes.tolist() == [32 * KIB, 16 * KIB, 32 * KIB, 16 * KIB]
 
 
+def test_rows_of_other_token_ranges_do_not_compete_for_l2():
+    # A wave reads one range of tokens, 32 KiB of B, by two tiles that drift apart: L2 holds 20 KiB
+    one, four = (
+        traffic_of(hand_plan([256, 64], 64 * ranges), 2, l2_usable_bytes=20 * KIB).waves.read_bytes
+        for ranges in (1, 4)
+    )
+    weights = (256 + 64) * 64 * 2
+    assert one[0] - weights > 32 * KIB  # the second tile finds some of its rows
+    assert (four == one[0]).all()
+
+
 def test_indices_are_read_with_the_weights_of_their_tile():
     (producer, consumer) = two_role_programs()
     reading = replace(producer, step=(*producer.step, Instruction(Op.LOAD_INDEX, 256)))

@@ -173,10 +173,10 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
     b : `RowsOfItems`
     c_bytes : (items,) float64, bytes of C that the item writes
     capacity : usable bytes of L2
-    kept : fraction of the rows of B that L2 holds at any time, at most 1. Items outside the first group of
-        their wave (`RowsOfItems.abreast`) find this fraction of their rows in L2, since they read them at
-        unrelated times (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE JSAC 20, 2002: equally
-        popular objects in an LRU cache)
+    kept : (waves,) float64, fraction of the rows of B in the token ranges of a wave that L2 holds at any
+        time; values above 1 count as 1. Items outside the first group of their wave (`RowsOfItems.abreast`)
+        find this fraction of their rows in L2, since they read them at unrelated times (Che, Tung and Wang,
+        Hierarchical Web Caching Systems, IEEE JSAC 20, 2002: equally popular objects in an LRU cache)
     a_keys : number of pieces of A
     out_read : (waves,) float64, all zero; receives the bytes of A and B that DRAM reads in each wave
     out_waits : (items,) float64; receives the fraction of each item's k-steps that wait for DRAM, 0 to 1
@@ -224,7 +224,7 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
             share = covered * b.density[i]
             fetched = (1.0 - in_cache[key, s]) * share
             if group != lead[key]:
-                fetched = (1.0 - of_group[group, s]) * (1.0 - min(kept, 1.0)) * share
+                fetched = (1.0 - of_group[group, s]) * (1.0 - min(kept[w], 1.0)) * share
                 fetched = max(fetched, (1.0 - ever[key, s]) * share)
             of_group[group, s] += (1.0 - of_group[group, s]) * share
             missed += fetched

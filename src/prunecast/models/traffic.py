@@ -128,7 +128,8 @@ def _wave_reads(
     each segment of columns that the item reads.
 
     Items of a wave that read a row at unrelated times find it in L2 with a probability equal to the fraction
-    of all rows that L2 holds at any time.
+    of the rows of the wave's token ranges that L2 holds at any time. Rows of other token ranges have not been
+    read recently, so that they do not compete for L2.
 
     Not modelled: blocks of a wave that drift apart because DRAM serves some of them earlier, and partial
     eviction near the capacity limit.
@@ -157,12 +158,18 @@ def _wave_reads(
         a_key = np.asarray(np.unique(a_key * (plan.k + 1) + work.k_start, return_inverse=True)[1], np.int64)
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
-    abreast = _abreast(plan, order, b_key, a_bytes, b_bytes, capacity)
+    of_wave = order.wave * (int(b_key.max()) + 1) + b_key
+    ranges, first = np.unique(of_wave, return_index=True)
+    b_of_wave = np.bincount(order.wave[first], b_bytes[first], count).astype(np.float64)
+    if float(b_of_wave.max()) <= capacity:
+        abreast = np.asarray(np.searchsorted(ranges, of_wave), np.int64)
+    else:
+        abreast = _abreast(plan, order, of_wave, a_bytes, b_bytes, b_of_wave, capacity)
     rows = _rows_of_items(plan, read, b_key, b_bytes, abreast)
     # Weights and C, which no item reads again, occupy L2 in proportion to their share of all accesses
     touched = float((rows.size * (rows.stop - rows.start) / rows.segments) @ rows.density)
     others = float((a_bytes + c_bytes).sum()) / max(touched, 1.0)
-    kept = capacity / max(plan.n * bytes_per_token * (1.0 + others), 1.0)
+    kept = capacity / np.maximum(b_of_wave * (1.0 + others), 1.0)
     again = fetch_again(
         order.order,
         order.wave,
@@ -205,9 +212,10 @@ def _rows_of_items(
 def _abreast(
     plan: KernelPlan,
     order: "_RunOrder",
-    token_range: _Int64Array,
+    of_wave: _Int64Array,
     a_bytes: FloatArray,
     b_bytes: FloatArray,
+    b_of_wave: FloatArray,
     capacity: float,
 ) -> _Int64Array:
     """Return `RowsOfItems.abreast`, (items,) int64: the group of each item; a group shares its reads of B.
@@ -218,13 +226,13 @@ def _abreast(
     The distance is tested twice: when the items begin, each after the columns that its block has processed
     before, and when the faster item is halfway through K. An item with fewer kept columns passes through K
     faster, so that items of unequal tiles drift apart.
+
+    Parameters
+    ----------
+    of_wave : (items,) number of the item's wave and token range
+    b_of_wave : (waves,) bytes of all rows of B in the token ranges of a wave
     """
     wave, work = order.wave, plan.work
-    of_wave = wave * (int(token_range.max()) + 1) + token_range
-    ranges, first = np.unique(of_wave, return_index=True)
-    rows = np.bincount(wave[first], weights=b_bytes[first], minlength=int(wave.max()) + 1)
-    if float(rows.max()) <= capacity:
-        return np.asarray(np.searchsorted(ranges, of_wave), np.int64)
     columns = np.maximum(work.k_stop.astype(np.int64) - work.k_start, 1)
     begin = -work.k_start.astype(np.int64)
     if plan.schedule is Schedule.STATIC:
@@ -236,7 +244,7 @@ def _abreast(
     begin, columns, of_wave = begin[place], columns[place], of_wave[place]
     drift = np.abs(np.diff(columns)) * (plan.k / 2.0) / np.maximum(columns[1:], columns[:-1])
     lost = np.maximum(np.abs(np.diff(begin)), drift) > window
-    apart = (np.diff(of_wave) != 0) | (lost & (rows[wave[place]][1:] > capacity))
+    apart = (np.diff(of_wave) != 0) | (lost & (b_of_wave[wave[place]][1:] > capacity))
     group = np.empty(place.size, np.int64)
     group[place] = np.concatenate(([0], np.cumsum(apart)))
     return group
