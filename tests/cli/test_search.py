@@ -14,6 +14,7 @@ pytest.importorskip("optuna")
 
 from prunecast.patterns import parse_pattern, weigh
 from prunecast.patterns.sources import read_weights
+from prunecast.text import percent
 
 WEIGHTS = Path(__file__).parents[2] / "examples" / "stdlib_lm" / "weights.safetensors"
 SETTINGS = ("--target", "re:0.ffn", "--tokens", "32768", "--engine", "model", "--latency", "60%")
@@ -77,7 +78,14 @@ def test_a_second_run_computes_nothing_and_says_the_same(run, lm, monkeypatch):
     first = run("search", lm, *SETTINGS, "--trials", "2", "--csv")[:2]
     monkeypatch.setattr("prunecast.codesign.study.evaluator.prune_to_targets", None)
     assert run("search", lm, *SETTINGS, "--trials", "2", "--csv")[:2] == first
-    assert "0 computed now" in run("search", lm, *SETTINGS, "--trials", "2")[1]
+    shown = run("search", lm, *SETTINGS, "--trials", "2")[1]
+    assert "0 computed now" in shown
+    study = json.loads(run("search", lm, *SETTINGS, "--trials", "2", "--json")[1])["study"]
+    words = shown.split()
+    for trial in study["trials"]:
+        assert percent(trial["sparsity"]) in words
+    for point in (*study["trials"], *study["pareto"]):
+        assert f"{100 * point['retained_importance']:.2f}" in words
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,10 @@ def digest(name: str) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_packed_bytes_are_those_of_earlier_versions(name: str) -> None:
     assert digest(name) == DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", ["ffma", "balanced"])
+def test_kernels_without_instructions_of_one_architecture_are_compiled_once_for_hopper(name: str) -> None:
+    operator, plan = CASES[name]
+    assert operator.compile_inputs(plan()).any_arch
+    assert not TileOperator.compile_inputs(CASES["tile"][1]()).any_arch
