@@ -36,8 +36,6 @@ ENTERED = "entered_blocks"
 """Name of the set of entered blocks among Python's builtins."""
 LOG, CASES = "PRUNECAST_TEST_LOG", "PRUNECAST_TEST_CASES"
 """Environment variables: the file to which the hooks below write, and how many cases of each test run."""
-NO_INDUCTOR_CACHE = "TORCHINDUCTOR_FORCE_DISABLE_CACHES"
-"""Environment variable with which `torch.compile` runs all passes again, which may have changed."""
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "shared")
 QUICK = ("-m", "not slow and not gpu and not compile")
 JIT = "prunecast.jit"
@@ -227,7 +225,9 @@ def run_tests(tree: Path, tests: Sequence[str], limit_seconds: float, *options: 
         log = Path(folder) / "log.jsonl"
         log.touch()
         paths = (tree / "src", tree, ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, LOG: str(log), CASES: str(cases), NO_INDUCTOR_CACHE: "1"}
+        environment = {**os.environ, LOG: str(log), CASES: str(cases)}
+        # Graphs that `torch.compile` cached would not run the passes again, which may have changed
+        environment["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
         environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
         words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.hardening.reached", *QUICK]
         arguments = Path(folder) / "arguments"
