@@ -112,6 +112,7 @@ def raw(**changes):
         {"raw": {"latency": 5}},
         {"raw": {"latency": {**LATENCY, "l1_cycles": "many"}}},
         {"raw": {"latency": {**LATENCY, "l1_cycles": -4.0}}},
+        {"raw": {"latency": {**LATENCY, "l1_cycles": [40.0]}}},
         {"raw": {"latency": {**LATENCY, "l1_cycles": 1e17}}},
         {"raw": {"bandwidth": {"read_1_mib": 1.0}}},
         {"raw": {"waiting": {"barrier_round_trip_cycles": 0.0}}},

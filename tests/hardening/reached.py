@@ -175,15 +175,24 @@ class Reached(NamedTuple):
         return cls(tests, blocks)
 
     def entering(self, *blocks: str) -> list[str]:
-        """All tests that enter one of the blocks: first the narrowest of several files, then the others."""
+        """All tests that enter one of the blocks, in the order in which they run.
+
+        First come the narrowest tests of several files, then those that compare predictions with written
+        numbers, which most changes alter, then the others.
+        """
         of_file: Counter[str] = Counter()
-        first, others = [], []
+        first, written, others = [], [], []
         for place in sorted({place for block in blocks for place in self.blocks.get(block, ())}):
             test = self.tests[place]
             file = test.split("::")[0]
             of_file[file] += 1
-            (first if of_file[file] <= FIRST_OF_A_FILE and len(first) < FIRST else others).append(test)
-        return first + others
+            if file.endswith("_written.py"):
+                written.append(test)
+            elif of_file[file] <= FIRST_OF_A_FILE and len(first) < FIRST:
+                first.append(test)
+            else:
+                others.append(test)
+        return first + written + others
 
 
 class Run(NamedTuple):
