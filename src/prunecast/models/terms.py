@@ -49,7 +49,7 @@ class Quantity(IntEnum):
     B = 7
     """Bytes of B that arrive in the SM."""
     INDEX = 8
-    """Bytes of column indices that arrive in the SM."""
+    """Bytes of column indices that arrive in the SM, of lists, and of C if a launch adds to it."""
     C = 9
     """Bytes of C written."""
     PARTIALS_OUT = 10

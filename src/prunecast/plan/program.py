@@ -158,7 +158,8 @@ class Instruction(NamedTuple):
     """`amount`, `issue` and `operand_bytes` are per 16 kept columns and scale with the columns of the step.
     Amounts in bytes per column (COPY_B, GATHER_B, LOAD_B) do not scale."""
     ahead: int = 0
-    """Acts on the step this many steps later (a prefetch); skipped if the item has no such step."""
+    """Acts on the step this many steps later (a prefetch); skipped if the item has no such step, even if the
+    block has a later item."""
     when: When = When.ALWAYS
     leader: bool = False
     """True if only the first warp of the role issues the instruction."""

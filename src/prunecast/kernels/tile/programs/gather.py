@@ -20,8 +20,8 @@ ROWS_BYTES = 16 * INDEX_BYTES + ITEM_BYTES
 """Bytes that a consumer warp loads per item: the list of its rows of C, and the item's split record. Kind:
 CUDA source, `tile_list.cuh`."""
 STAGES_AHEAD, SPARSE_STAGES_AHEAD = 4, 3
-"""Number of stages by which the producer of the tile kernel, and of the 2:4 kernel, prefetches column indices
-to hide their latency. Kind: CUDA source, `tile_producer.cuh`."""
+"""Number of stages by which the program of the tile kernel, and of the 2:4 kernel, loads column indices
+ahead. Kind: choice, costs were fitted with it; the kernel itself is as many ahead as a block has stages."""
 PORT_BYTES = 128
 """Bytes per cycle of the shared-memory port. Kind: datasheet, sm_90, NVIDIA H100 whitepaper."""
 
@@ -76,6 +76,10 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
         Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
         *((Instruction(Op.ISSUE, per_k16=True, when=When.EDGE, charges=edge),) if edge else ()),
     )
+    # In `tile_producer.cuh` a bulk copy brings column indices into shared memory, with the weights of the
+    # stage that was last in the same slot, and for steps of later items too. Here a warp loads them into
+    # registers. `ahead` does not cross items, so that the second to fourth steps of an item (2:4: the second
+    # and third) have no load of their 256 bytes. Decision 0022 gives errors of predictions with these loads
     step = (
         Instruction(Op.LOAD_INDEX, index_bytes, per_k16=True, ahead=indices_ahead),
         boxes if is_fp8 else rows,
