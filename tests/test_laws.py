@@ -17,7 +17,7 @@ MENDED = {
     "fewer tokens": (7330, 20002, 30243, 90088),
     "sparser": (5155,),
     "one launch": (7160,),
-    "more SMs": (60443,),
+    "more SMs": (60443, 61335),
 }
 """Law -> seeds whose draws were against it before the kernels and their choice were what they are now."""
 
