@@ -111,8 +111,9 @@ def chip_ends(
     # warps have waited as their programs say, and its first read has returned from DRAM
     gpu, context = case.gpu, case.context
     starts = 0 if prologue_is_hidden(context) else gpu.block_start_cycles
-    waits = max((i.amount for program in case.plan.programs for i in program.start), default=0)
-    quiet = 0.0 if context.co_resident else float(starts + waits + gpu.dram_latency_cycles)
+    for program in case.plan.programs:
+        starts += program.start[0].amount if program.start else 0
+    quiet = 0.0 if context.co_resident else float(starts + gpu.dram_latency_cycles)
     sm_finish = placement.sm_finish
     fetched = last_reads(placement, quiet_end)
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
