@@ -70,7 +70,7 @@ def test_lists_and_the_ranking_of_configs_see_the_same_item(kept):
     for config in tile_configs(gpu, "fp16", 128):
         cut = cut_rows(tiles, config.shape.block_m)
         alone = item_times([config], tiles, 2048, "fp16", gpu, persistent=True)[0].alone
-        cost = item_cost(config, cut, 2048, gpu)
+        cost = item_cost(config, cut.kept_per_tile, cut.row_index.size, 2048, gpu)
         cycles = item_cycles(items_of(cut, config, 2048, gpu), config.shape.block_k, cost)
         assert cycles.tolist() == [pytest.approx(float(alone[0]), abs=0.5)] * cycles.size
 
@@ -84,7 +84,7 @@ def test_one_item_by_hand():
     """
     gpu = toy_gpu(l2_bytes_per_s=1e18, l2_store_bytes_per_s=1e18, dram_bytes_per_s=1e18)
     config, tiles = tile_configs(gpu, "fp16", 128)[0], tiles_keeping([640] * 4, height=128, k=640)
-    cost = item_cost(config, tiles, 256, gpu)
+    cost = item_cost(config, tiles.kept_per_tile, tiles.row_index.size, 256, gpu)
     assert cost.step == 2048
     assert cost.overhead == 136 + 84 + 16 + 60 + 64 + 512
     # A producer sets itself up (300), finds its item (300), waits for indices (500); the block starts (500)
@@ -95,7 +95,8 @@ def test_one_item_by_hand():
 def test_blocks_that_share_an_sm_slow_each_others_steps_down():
     gpu, tiles = toy_gpu(compute_capability=80), tiles_keeping([640] * 8, height=128, k=640)
     config = next(c for c in tile_configs(gpu, "fp16", 128) if occupancy(c.resources, gpu).blocks_per_sm == 2)
-    cost = item_cost(config, cut_rows(tiles, config.shape.block_m), 4096, gpu)
+    cut = cut_rows(tiles, config.shape.block_m)
+    cost = item_cost(config, cut.kept_per_tile, cut.row_index.size, 4096, gpu)
     products = config.shape.block_m * config.shape.block_n * config.shape.block_k
     assert cost.step >= 2 * products / tensor_fma_per_clk(gpu, "fp16", "mma")
     assert cost.shared_by(1, 8).step == cost.step / 2

@@ -9,7 +9,7 @@ from prunecast.kernels.tile.configs import tile_configs
 from prunecast.launch import launch_context
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.simulator import engine
-from prunecast.simulator.sample import BlockSamples, SampledBlock, SampledItem, SampledRun
+from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
 from prunecast.simulator.simulate import settle
 
 ENDLESS = 1e9
@@ -51,7 +51,7 @@ def test_a_sample_is_the_whole_plan_of_one_block(name, steps):
         whole = settle(context, state="burst", policy="gty")
         block = sampled(context, context.gpu.dram_latency_cycles)
         # The plan's L2 has one reader too, and is slower than it by a few cycles at most
-        cycles = BlockSamples(block).cycles(item(context.plan))
+        cycles = BlockSamples(block)[item(context.plan), ALONE]
         assert not prologue_is_hidden(context)
         assert cycles == pytest.approx(int(whole.run.mem[engine.G_END]), rel=0.02)
 
@@ -63,7 +63,7 @@ def test_a_step_lasts_as_long_as_in_the_whole_plan(name):
     for fewer, more in pairs:
         whole = [settle(c, state="burst", policy="gty").run.mem[engine.G_END] for c in (fewer, more)]
         block = sampled(more, more.gpu.l2_latency_cycles)
-        short, long = (BlockSamples(block).cycles(item(context.plan)) for context in (fewer, more))
+        short, long = (BlockSamples(block)[item(context.plan), ALONE] for context in (fewer, more))
         assert long - short == pytest.approx(int(whole[1] - whole[0]), rel=0.005)
 
 
@@ -71,7 +71,7 @@ def test_items_in_turn_share_prologue_and_fetches_overlap():
     gpu = load_gpu("h200-sxm")
     context = lone_blocks(gpu, 8)[0]
     block, one = sampled(context, context.gpu.l2_latency_cycles), item(context.plan)
-    times = [BlockSamples(block).cycles(one, SampledRun(items=count)) for count in (1, 2, 3)]
+    times = [BlockSamples(block)[one, SampledRun(items=count)] for count in (1, 2, 3)]
     later = np.diff(times)
     assert later[0] < times[0]
     assert later[1] == pytest.approx(later[0], rel=0.05)
@@ -81,9 +81,9 @@ def test_blocks_that_share_an_sm_take_at_least_their_busiest_pipe():
     gpu = load_gpu("a100-sxm4-80gb")
     for context in lone_blocks(gpu, 8):
         block, one = sampled(context, context.gpu.l2_latency_cycles), item(context.plan)
-        alone, both = BlockSamples(block).cycles(one), BlockSamples(block).cycles(one, SampledRun(2, 2))
+        alone, both = BlockSamples(block)[one, ALONE], BlockSamples(block)[one, SampledRun(2, 2)]
         assert alone <= both <= 2 * alone
-        assert BlockSamples(block).cycles(one, SampledRun(1, 2)) >= both
+        assert BlockSamples(block)[one, SampledRun(1, 2)] >= both
 
 
 def test_later_data_and_slower_stores_never_make_a_sample_faster():
@@ -91,16 +91,16 @@ def test_later_data_and_slower_stores_never_make_a_sample_faster():
     for context in lone_blocks(gpu, 4):
         one, l2 = item(context.plan), context.gpu.l2_latency_cycles
         near, far = (sampled(context, latency) for latency in (l2, 2 * l2))
-        assert BlockSamples(near).cycles(one) < BlockSamples(far).cycles(one)
+        assert BlockSamples(near)[one, ALONE] < BlockSamples(far)[one, ALONE]
         slow = near._replace(store_bytes_per_clk=4.0)
-        assert BlockSamples(near).cycles(one) < BlockSamples(slow).cycles(one)
+        assert BlockSamples(near)[one, ALONE] < BlockSamples(slow)[one, ALONE]
 
 
 def test_an_owner_of_a_split_tile_ends_later_than_the_parts():
     gpu = load_gpu("a100-sxm4-80gb")
     context = lone_blocks(gpu, 4)[0]
     block, whole = sampled(context, context.gpu.l2_latency_cycles), item(context.plan)
-    owner = BlockSamples(block).cycles(whole._replace(parts=2))
-    part = BlockSamples(block).cycles(whole._replace(parts=2, owner=False))
+    owner = BlockSamples(block)[whole._replace(parts=2), ALONE]
+    part = BlockSamples(block)[whole._replace(parts=2, owner=False), ALONE]
     assert part < owner
-    assert BlockSamples(block).cycles(whole) < owner
+    assert BlockSamples(block)[whole, ALONE] < owner

@@ -109,10 +109,6 @@ def of_each(times: Callable[..., ItemTimes]) -> Callable[..., list[ItemTimes]]:
     return lambda configs, *product, **inside: [times(config, *product, **inside) for config in configs]
 
 
-def _no_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    return LaunchTraits()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
     """One kernel, or a sequence of two kernels that compute one product.
@@ -154,7 +150,7 @@ class Kernel:
     unaligned_tokens : maximum number of tokens for which rows of B and C need no alignment; for more tokens,
         rows that are not aligned are copied to padded rows
     costs : package with the cost files `costs/sm_*.toml`; empty if the kernel has no cost files
-    traits : `(plan, gpu)` -> `LaunchTraits` of the plan's launches
+    traits : `(plan, gpu)` -> `LaunchTraits` of the plan's launches; None for the default ones
     """
 
     name: str
@@ -182,7 +178,7 @@ class Kernel:
     writes_all_rows: bool = False
     unaligned_tokens: int = 0
     costs: str = ""
-    traits: Callable[[KernelPlan, GpuSpec], LaunchTraits] = _no_traits
+    traits: Callable[[KernelPlan, GpuSpec], LaunchTraits] | None = None
 
     @property
     def prunes(self) -> bool:

@@ -27,6 +27,7 @@ from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.kernel import LaunchTraits
 from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
 from prunecast.plan.kernel_plan import (
     DTYPE_BYTES,
@@ -200,7 +201,8 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
     BadInput : an unknown state of L2
     """
     gpu = gpu_as_found(plan, gpu, l2)
-    traits = KERNELS[plan.kernel].traits(plan, gpu)
+    traits_of = KERNELS[plan.kernel].traits
+    traits = traits_of(plan, gpu) if traits_of else LaunchTraits()
     registers = traits.registers_per_thread or plan.resources.registers_per_thread
     fit = occupancy(plan.resources._replace(registers_per_thread=registers), gpu)
     co_resident, programs = traits.co_resident and plan.pdl and plan.item_count > 0, plan.programs

@@ -191,7 +191,7 @@ def _weights_first(context: LaunchContext, early: float) -> float:
     plan, blocks = context.plan, context.plan.blocks
     whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
     one_wave = plan.item_count == blocks <= context.gpu.sm_count
-    overlap = context.prefetches_weights and context.pdl and not prologue_is_hidden(context)
-    if not (whole and one_wave and overlap):
+    overlaps = whole and one_wave and context.pdl and context.prefetches_weights
+    if not overlaps or prologue_is_hidden(context):
         return 0.0
     return context.costs["shown_prefetch_share"] * (1.0 - min(early / max(blocks, 1), 1.0))

@@ -329,7 +329,7 @@ class _Block:
 
     def _of_steps(self, item: SampledItem, run: SampledRun, steps: int, missing_groups: int = 0) -> int:
         columns = max(steps * self.block_k - 16 * missing_groups, 0)
-        return self._samples.cycles(item._replace(columns=columns), run)
+        return self._samples[item._replace(columns=columns), run]
 
     def pace(self, item: SampledItem, run: SampledRun) -> float:
         """Return the cycles per k-step in steady state: the mean from step 2 * ring to step 4 * ring."""
@@ -368,8 +368,8 @@ class _Block:
         if (cut, item) not in self._known:
             whole = item._replace(columns=2 * self.ring * self.block_k)
             shorter = tuple(cut(program) for program in self._sampled.programs)
-            less = BlockSamples(self._sampled._replace(programs=shorter)).cycles(whole)
-            self._known[cut, item] = float(max(self._samples.cycles(whole) - less, 0))
+            less = BlockSamples(self._sampled._replace(programs=shorter))[whole, ALONE]
+            self._known[cut, item] = float(max(self._samples[whole, ALONE] - less, 0))
         return self._known[cut, item]
 
 

@@ -68,28 +68,27 @@ class SampledRun(NamedTuple):
 ALONE = SampledRun()
 
 
-class BlockSamples:
-    """Sampled times of one block; each sample is simulated once and then cached."""
+class BlockSamples(dict[tuple[SampledItem, SampledRun], int]):
+    """(item, run) -> cycles of a sample of one block, simulated at the first access."""
 
     def __init__(self, block: SampledBlock) -> None:
+        super().__init__()
         self.block = block
         # No other block delivers partial sums
         self._program: Program = lowered_program(
             block.programs, block.shape, block.dtype, block.tensor, block.gpu
         )._replace(part_signals=0)
-        self._cycles: dict[tuple[SampledItem, SampledRun], int] = {}
 
-    def cycles(self, item: SampledItem, sampled: SampledRun = ALONE) -> int:
-        """Return the cycles of a sample of equal blocks with equal items, until L2 has all stores."""
-        if (item, sampled) not in self._cycles:
-            block = self.block
-            run = new_state(_machine(block, sampled.slots), self._program, _work(block, item, sampled))
-            run.mem[engine.G_DRAM_FREE] = block.dram_busy * engine.TICKS
-            status = run_engine(run)
-            if status != Status.DONE:
-                raise AssertionError(f"sample of {block.programs[0].role}: {Status(status).name.lower()}")
-            self._cycles[item, sampled] = int(run.mem[engine.G_END])
-        return self._cycles[item, sampled]
+    def __missing__(self, key: tuple[SampledItem, SampledRun]) -> int:
+        """Simulate equal blocks with equal items and return the cycles until L2 has all stores."""
+        block, (item, sampled) = self.block, key
+        run = new_state(_machine(block, sampled.slots), self._program, _work(block, item, sampled))
+        run.mem[engine.G_DRAM_FREE] = block.dram_busy * engine.TICKS
+        status = run_engine(run)
+        if status != Status.DONE:
+            raise AssertionError(f"sample of {block.programs[0].role}: {Status(status).name.lower()}")
+        self[key] = int(run.mem[engine.G_END])
+        return self[key]
 
 
 def _machine(block: SampledBlock, slots: int) -> Machine:

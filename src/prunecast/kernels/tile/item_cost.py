@@ -130,24 +130,14 @@ def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
     return common._replace(chain=chain_cycles(config, tensor, gpu, walk))
 
 
-def item_cost(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> ItemCost:
+def item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSpec) -> ItemCost:
     """Return the costs of the items of a config, with as many resident blocks per SM as fit.
 
     Parameters
     ----------
-    tiles : tiles of any height; tiles taller than the config's block are cut
-    n : number of tokens
-    """
-    return _item_cost(config, kept_per_piece(tiles, config.shape.block_m), tiles.row_index.size, n, gpu)
-
-
-def _item_cost(config: TileConfig, kept: IntArray, rows: int, n: int, gpu: GpuSpec) -> ItemCost:
-    """Return the costs of items of a config, for tiles that are no taller than its block.
-
-    Parameters
-    ----------
-    kept : (tiles,) kept columns of each tile
+    kept : (tiles,) kept columns of each tile; no tile is taller than the config's block
     rows : number of rows of all tiles
+    n : number of tokens
     """
     own, shape, ranges = _config_costs(config, gpu), config.shape, -(-n // config.shape.block_n)
     k16, tiles = shape.block_k / 16, max(kept.size, 1)
@@ -210,7 +200,7 @@ def item_times(
     found = []
     for config in configs:
         own, pieces, block_k = _config_costs(config, gpu), kept[config.shape.block_m], config.shape.block_k
-        cost = _item_cost(config, pieces, tiles.row_index.size, n, gpu)
+        cost = item_cost(config, pieces, tiles.row_index.size, n, gpu)
         columns = np.maximum(pieces, cost.fewest_columns).astype(np.float64)
         k16, ranges = np.ceil(columns / 16), -(-n // config.shape.block_n)
         pipe = k16 * 16 / block_k * cost.step / max(cost.slots, 1)

@@ -85,7 +85,7 @@ def plan_stspmm(
         return tile_plan("stspmm", tiles, n, config, assigned, gpu, b_access="gather", experts=len(loads))
     cluster = _cluster_size(config, tiles, n, gpu)
     items = items_of(tiles, config, n, gpu, cluster=cluster)
-    cost = item_cost(config, tiles, n, gpu)
+    cost = item_cost(config, tiles.kept_per_tile, tiles.row_index.size, n, gpu)
     most_blocks, block_k = gpu.sm_count * cost.slots // cluster, config.shape.block_k
     if assignment in STREAM_K:
         steps = int(np.maximum(-(-items.k_stop // block_k), 1).sum())

@@ -49,8 +49,10 @@ def items_of(
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     packed = int(k16.sum()) * config.weight_bytes_per_k16
     block_n = config.shape.block_n * cluster
-    round_bytes, ranges = packed + _round_bytes(tiles, config, n, gpu, cluster), -(-n // block_n)
-    together = ranges_together(packed, round_bytes, config.shape.block_m, ranges, gpu)
+    ranges, together = -(-n // block_n), 1
+    if 2 * packed > gpu.l2_usable_bytes:  # L2 may evict weights before their reuse
+        round_bytes = packed + _round_bytes(tiles, config, n, gpu, cluster)
+        together = ranges_together(packed, round_bytes, config.shape.block_m, ranges, gpu)
     if heavy_first and config.tensor == "none":
         together = RANGES_ON_CORES
     order = raster(tiles.tile_count, ranges, together)

@@ -134,5 +134,6 @@ def _lists(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, split: s
     """Assign items, longest first, to the blocks of a persistent grid; `split` is the argument of
     `plan_stspmm`.
     """
-    items, cost = items_of(tiles, config, n, gpu), item_cost(config, tiles, n, gpu)
+    items = items_of(tiles, config, n, gpu)
+    cost = item_cost(config, tiles.kept_per_tile, tiles.row_index.size, n, gpu)
     return assign_lists(items, gpu.sm_count * cost.slots, config.shape.block_k, cost, split=split)
