@@ -283,20 +283,24 @@ LOSE_HEADS = {
     "phi3",
 }
 """Families whose configurations have a field for the width of a head, without sinks or latent attention."""
-OF_OTHERS = ("gpt_oss", "deepseek_v3", "WhisperEncoder", "T5EncoderModel")
-"""Families with sinks of heads, latent attention, sound or biases of positions, which keep all heads."""
+HAVE_EXPERTS = {"mixtral", "qwen3_moe", "gpt_oss"}
+NEVER = {"deepseek_v3", "WhisperEncoder", "T5EncoderModel"}
+"""Families with latent attention, sound or biases of positions, of which nothing is removed."""
 
 
-@pytest.mark.parametrize("part", ["heads:0.5", "heads:0.5/uneven", "widths:0.5", "layers:0.5"])
+@pytest.mark.parametrize("part", ["heads:0.5", "heads:0.5/uneven", "widths:0.5", "layers:0.5", "experts:0.5"])
 @pytest.mark.parametrize("family", CLASSES)
 def test_a_family_loses_parts_and_transformers_loads_the_rest_or_it_is_refused(family, part, tmp_path):
     model = tiny(family)
     model.save_pretrained(tmp_path / "source")
     removed = Removed(weights=tmp_path / "source", parts=[part])
-    is_refused = part.startswith("heads") and family not in LOSE_HEADS
-    is_refused |= family in OF_OTHERS and not (family == "gpt_oss" and part.startswith("layers"))
-    is_refused |= part.startswith("layers") and family in ("gpt_oss", "gemma2", "gemma3_text")
-    is_refused |= part.startswith("widths") and family in ("mixtral", "qwen3_moe")
+    refused = {
+        "heads": CLASSES.keys() - LOSE_HEADS,
+        "widths": {*HAVE_EXPERTS, *NEVER},
+        "layers": {"gpt_oss", "gemma2", "gemma3_text", *NEVER},
+        "experts": CLASSES.keys() - HAVE_EXPERTS,
+    }
+    is_refused = family in refused[part.partition(":")[0]]
     if is_refused:
         with pytest.raises(BadInput):
             prune(removed, pattern="dense", out=tmp_path / "out")

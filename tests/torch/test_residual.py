@@ -12,6 +12,8 @@ from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch._inductor.utils import run_and_get_code  # noqa: E402
 
 from prunecast.torch import masked_attention, norm, ops, residual, sparsify  # noqa: E402
+from prunecast.workload.graph import ModelGraph, Operation, fusions  # noqa: E402
+from prunecast.workload.graph.model_graph import linear  # noqa: E402
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -45,6 +47,8 @@ FORMS = {
     "what a block does": (lambda m, x: x + m.layer(m.norm(x)), 1),
     "the other way round": (lambda m, x: m.layer(m.norm(x)) + x, 1),
     "sum on sum": (lambda m, x: m.layer(m.norm(y := x + m.layer(m.norm(x)))) + y, 2),
+    "parallel": (lambda m, x: x + (m.layer(n := m.norm(x)) + m.layer(n)), 0),
+    "parallel with a dense part": (lambda m, x: x + (m.layer(n := m.norm(x)) + n.cos()), 1),
     "the residual is read behind it": (both, 0),
     "and a view of it": (lambda m, x: (x + m.layer(m.norm(x)), x[0]), 0),
     "what is added is read behind it": (lambda m, x: (x + (y := m.layer(m.norm(x))), y), 0),
@@ -114,6 +118,41 @@ def test_so_they_are_for_any_number_of_tokens():
     eager, found, counts = changed(sparse(FORMS["sum on sum"][0]), torch.randn(2, 35, K).half(), dynamic=True)
     assert counts == [2]
     assert_same(eager, found)
+
+
+GRAPHS = {
+    "what a block does": [["sparse"]],
+    "the other way round": [["sparse"]],
+    "sum on sum": [["sparse"], ["sparse"]],
+    "an activation between them": [["activation"]],
+    "parallel": [["sparse", "sparse"]],
+    "parallel with a dense part": [["sparse", "dense"]],
+}
+"""Form -> the branches that are added to the residual, sum by sum."""
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_predicted_sums_are_those_that_the_pass_leaves_to_products(name, monkeypatch):
+    monkeypatch.setattr(fusions, "RESIDUAL_EPILOGUE_ELEMENTS", 0)
+    model, size = ModelGraph(name="x"), K * 70
+    stream = model.add(Operation(name="x", kind="input", elements_out=size))
+    stream = model.add(
+        Operation(name="norm", kind="normalise", elements_in=size, elements_out=size), [stream]
+    )
+    for place, parts in enumerate(GRAPHS[name]):
+        branches = []
+        for number, part in enumerate(parts):
+            own = model.add(linear(f"{place}.{number} {part}", K, K, 70, is_sparse=part != "dense"), [stream])
+            sizes = {"elements_in": size, "elements_out": size}
+            if part == "activation":
+                own = model.add(Operation(name=f"{own} after", kind="activation", **sizes), [own])
+            branches.append(own)
+        sizes = {"elements_in": (len(branches) + 1) * size, "elements_out": 2 * size, "tensors_out": 2}
+        stream = model.add(Operation(name=f"norm {place}", kind="normalise", **sizes), [*branches, stream])
+    added = fusions.add_residuals(model)
+    assert sum(bool(o.extra_moves) for o in added.products.values()) == FORMS[name][1]
+    left = sum(o.tensors_in - 1 for o in added if o.kind == "normalise")
+    assert left + FORMS[name][1] == sum(len(parts) for parts in GRAPHS[name])
 
 
 class Attending(nn.Module):

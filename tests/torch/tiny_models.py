@@ -33,6 +33,7 @@ CLASSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma3_text": ("Gemma3Text", "ForCausalLM", HEADS),
     "phi3": ("Phi3", "ForCausalLM", KEYS),
     "gpt2": ("GPT2", "LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 8, "vocab_size": 96}),
+    "falcon": ("Falcon", "ForCausalLM", TEXT),
     "bert": ("Bert", "Model", WIDE),
     "roberta": ("Roberta", "Model", WIDE),
     "vit": ("ViT", "Model", {**WIDE, "image_size": 224, "patch_size": 32}),
@@ -40,6 +41,18 @@ CLASSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "T5EncoderModel": ("T5", "EncoderModel", T5),
 }
 """Family -> names of its configuration and of its model in transformers, and sizes of a tiny model."""
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {family: (family, {}) for family in CLASSES}
+FORMS |= {
+    "falcon as 40B": ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon as 11B": (
+        "falcon",
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    "falcon as RW": ("falcon", {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
+    "llama with tied head": ("llama", {"tie_word_embeddings": True}),
+    "t5 with gate": ("T5EncoderModel", {"feed_forward_proj": "gated-gelu"}),
+}
+"""Name -> family and sizes of `tiny`: all families, and configurations with other kinds of layers."""
 NO_CLASS = ("kimi_k2",)
 """Families that transformers has no class for."""
 

@@ -147,11 +147,15 @@ class RemovedParts:
         return found
 
     def index_of(self, name: str, tensor: StoredTensor) -> tuple[int, IntArray] | None:
-        """Return the axis along which removal cuts a tensor, and the indices that stay; None for no cut."""
+        """Return the axis along which removal cuts a tensor, and the indices that stay; None for no cut.
+
+        Weights and biases of all experts of a layer may be stacked in one tensor, along axis 0.
+        """
         layer = layer_of(name)
         if layer is None:
             return None
-        if expert_names(name, tensor):
+        is_stacked = ".experts." in name and _EXPERT.search(name) is None
+        if is_stacked and tensor.shape[:1] == (self.before.experts,):
             kept = self.kept.get((layer, "experts"))
             return None if kept is None else (0, kept)
         cut = cut_of(name, self.before)

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 from prunecast.workload.graph import Pass, config
 from prunecast.workload.graph.config import checkpoint_shape, graph_of_tensors
 from prunecast.workload.graph.families import families, families_of
-from prunecast.workload.graph.shapes import Transformer
+from prunecast.workload.graph.shapes import Transformer, transformers
 
-TEXT = resources.files("prunecast.workload.graph").joinpath("families.toml").read_text(encoding="utf-8")
+FOLDER = resources.files("prunecast.workload.graph")
+TEXT = FOLDER.joinpath("families.toml").read_text(encoding="utf-8")
+ROWS = FOLDER.joinpath("transformers.toml").read_text(encoding="utf-8")
 NEW = """
 [smollm]
 like = "mistral"
@@ -92,8 +95,45 @@ def test_no_name_of_a_matrix_means_two_things() -> None:
 def test_a_size_follows_from_sizes_that_are_read_before_it() -> None:
     for family in families().values():
         seen: set[str] = set()
-        for size, field in family.fields.items():
+        for size, fields in family.fields.items():
             assert size in Transformer.__dataclass_fields__
-            assert not isinstance(field.default, str) or field.default in seen
-            assert field.companion in ("", *seen)
+            for field in fields:
+                assert not isinstance(field.default, str) or field.default in seen
+                assert field.companion in ("", *seen)
+                assert field.names or isinstance(field.default, str | int), (
+                    "a size without names has a default"
+                )
             seen.add(size)
+
+
+FALCON = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 9}
+NEW_LAYERS = {"new_decoder_architecture": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "key_heads", "norms", "rotary"),
+    [
+        ({}, 1, 1, True),
+        ({"multi_query": None, "parallel_attn": None, "alibi": None}, 1, 1, True),
+        ({"multi_query": False, "num_kv_heads": 2}, 8, 1, True),
+        ({"alibi": True, "multi_query": False, "parallel_attn": False}, 8, 0, False),
+        (NEW_LAYERS, 8, 2, True),
+        ({**NEW_LAYERS, "num_kv_heads": 2, "parallel_attn": False}, 2, 2, True),
+        ({**NEW_LAYERS, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}, 2, 1, True),
+    ],
+)
+def test_the_first_location_that_applies_counts(
+    given: dict[str, object], key_heads: int, norms: int, rotary: bool
+) -> None:
+    shape = Transformer(**families()["falcon"].sizes({**FALCON, **given}, "x"))
+    assert (shape.key_heads, shape.parallel_norms, bool(shape.rotary)) == (key_heads, norms, rotary)
+    assert (shape.feed_forward, shape.fused_qkv, shape.tied_head) == (256, True, True)
+
+
+def test_a_standard_model_may_be_a_configuration() -> None:
+    rows = tomllib.loads(ROWS)
+    own = {name: row for name, row in rows.items() if "config" in row}
+    assert own
+    for name, row in own.items():
+        wanted = Transformer(**families()[row["family"]].sizes(row["config"], name))
+        assert replace(transformers()[name], source="", not_counted="") == replace(wanted, source="")

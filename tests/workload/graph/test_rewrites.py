@@ -64,6 +64,7 @@ def graphs(draw: st.DrawFn) -> ModelGraph:
             fused_qkv=draw(st.booleans()),
             fused_gate=draw(st.booleans()),
             norm_first=draw(st.booleans()),
+            parallel_norms=draw(st.sampled_from([0, 0, 1, 2])),
             causal=causal,
             patch=draw(st.sampled_from([0, 32])),
             head=draw(st.sampled_from([0, 100])),

@@ -1,10 +1,14 @@
 """The standard models against the totals that their papers and configurations give."""
 
+from dataclasses import replace
+
 import pytest
 
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvShape
 from prunecast.workload.graph import WORKLOADS, Pass, load_pass
+from prunecast.workload.graph.shapes import transformers
+from prunecast.workload.graph.workloads import NoTorchForm, transformer_graph, unfused_transformer
 
 TOTALS = {
     # millions of weights in products, GMAC per image; resnets and VGG-16 without batch norms and biases
@@ -28,6 +32,48 @@ def test_conv_nets_have_the_published_totals(name: str) -> None:
 @pytest.mark.parametrize("name", ENCODER_WEIGHTS)
 def test_encoders_have_the_published_weights(name: str) -> None:
     assert load_pass(name, Pass(8)).weights / 1e6 == pytest.approx(ENCODER_WEIGHTS[name], abs=0.06)
+
+
+PARAMETERS = {
+    # parameters that the checkpoints of tiiuae have, and those of norms and biases, which no product has
+    "falcon-7b": (6_921_720_704, (32 + 1) * 2 * 4544),
+    "falcon-40b": (41_303_293_952, (60 * 2 + 1) * 2 * 8192),
+    "falcon-rw-1b": (1_311_625_216, (24 * 2 + 1) * 2 * 2048 + 24 * (3 + 1 + 4 + 1) * 2048),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_falcons_have_the_published_parameters(name: str) -> None:
+    parameters, others = PARAMETERS[name]
+    assert load_pass(name, Pass(1)).weights == parameters - others
+
+
+@pytest.mark.parametrize(("name", "tensors"), [("falcon-7b", (3, 2)), ("falcon-40b", (3, 3))])
+def test_parallel_parts_read_one_tensor_and_one_norm_adds_them(name: str, tensors: tuple[int, int]) -> None:
+    shape = replace(transformers()[name], layers=2)
+    model = unfused_transformer(name, shape, Pass(1, 8))
+    for layer, before in ((0, "norm0"), (1, "layer.0.norm2")):
+        own = f"layer.{layer}"
+        assert [o.name for o in model.sources(f"{own}.qkv")] == [before]
+        assert [o.name for o in model.sources(f"{own}.up")] == [before]
+        norm = model[f"{own}.norm2"]
+        assert (norm.tensors_in, norm.tensors_out) == tensors
+        assert [o.name for o in model.sources(norm.name)] == [f"{own}.output", f"{own}.down", before]
+    assert "layer.0.norm1" not in model.graph
+
+
+def test_gpus_add_up_parallel_parts_before_they_combine_them() -> None:
+    shape = replace(transformers()["falcon-40b"], layers=1)
+    model = transformer_graph("x", shape, Pass(1, 8, gpus=2))
+    reduced = [o for o in model if o.kind == "all reduce"]
+    assert [o.name for o in reduced] == ["embedding.all_reduce", "layer.0.norm2.sum.all_reduce"]
+    assert [o.name for o in model.sources("layer.0.norm2.sum")] == ["layer.0.output", "layer.0.down"]
+    assert model["layer.0.norm2"].tensors_in == 2
+
+
+def test_what_torch_launches_for_shared_keys_is_not_known() -> None:
+    with pytest.raises(NoTorchForm, match="shared keys or linear biases"):
+        load_pass("tiiuae/falcon-7b-instruct", Pass(1, 8), "torch")
 
 
 def test_llama_2_7b_has_224_matrices_beside_its_head() -> None:

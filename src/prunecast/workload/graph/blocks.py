@@ -1,5 +1,6 @@
 """`Blocks`: builder that adds parts of transformer layers (attention, feed-forward, experts) to a graph."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from prunecast.kernels.libraries.attention.shape import Attention
@@ -12,9 +13,10 @@ from prunecast.workload.graph.shapes import Pass, Transformer
 class Blocks:
     """Builder that adds the parts of transformer layers to a graph.
 
-    Every part ends with the residual add and the norm after it. In each method, `layer` is the prefix of the
-    names of new operations, and `stream` is the name of the operation that writes the input of the part.
-    Methods that return a name return the name of the last operation of the part.
+    A part begins with products and ends with one, or with a sum of experts. `layer` adds the residual sums
+    and norms between parts. In each method of a part, `layer` is the prefix of the names of new operations,
+    and `stream` is the name of the operation that writes the input of the part. Methods that return a name
+    return the name of the last operation that they added.
 
     Parameters
     ----------
@@ -30,6 +32,18 @@ class Blocks:
     def product(self, name: str, m: int, k: int, after: list[str], *, n: int = 0) -> str:
         """Add the product of A (m, k) with `n` columns; 0 stands for all new tokens of the pass."""
         return self._model.add(linear(name, m, k, n or self._run.columns, copies=self._copies), after)
+
+    def layer(self, name: str, stream: str, window: int = 0) -> str:
+        """Add attention, the feed-forward part, and the residual sums and norms after them.
+
+        In a parallel layer both parts read `stream`, and one kernel adds both to the residual. In other
+        layers, the feed-forward part reads the norm of the first residual sum.
+        """
+        attention = self.attention(name, stream, window)
+        if self._shape.parallel_norms:
+            return self.residual(f"{name}.norm2", [attention, self.feed_forward(name, stream)], stream)
+        stream = self.residual(f"{name}.norm1", [attention], stream)
+        return self.residual(f"{name}.norm2", [self.feed_forward(name, stream)], stream)
 
     def attention(self, layer: str, stream: str, window: int = 0) -> str:
         """Add the products for queries, keys and values, attention, and the output product.
@@ -48,8 +62,7 @@ class Blocks:
         cached = min(run.cached, window or run.cached)
         seen = self._attention(run.cached + run.tokens, window)
         mixed = self._mixing(f"{layer}.attention", read, seen, 2 * shape.key_width * run.columns, cached)
-        output = self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
-        return self._residual(f"{layer}.norm1", output, stream)
+        return self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
 
     def _latent_attention(self, layer: str, stream: str) -> str:
         """Add multi-head latent attention (MLA), as in DeepSeek-V3.
@@ -90,8 +103,7 @@ class Blocks:
             elements_out=values * run.columns,
             layout="tokens",
         )
-        output = self.product(f"{layer}.output", shape.hidden, values, [mixed])
-        return self._residual(f"{layer}.norm1", output, stream)
+        return self.product(f"{layer}.output", shape.hidden, values, [mixed])
 
     def cross_attention(self, layer: str, stream: str, keys: list[str], tokens: int) -> str:
         """Add attention to `tokens` tokens of another model, such as an encoder.
@@ -109,20 +121,18 @@ class Blocks:
             of_others if keys else 0,
             0 if keys else tokens,
         )
-        output = self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
-        return self._residual(f"{layer}.norm", output, stream)
+        return self.product(f"{layer}.output", shape.hidden, shape.width, [mixed])
 
     def feed_forward(self, layer: str, stream: str) -> str:
         """Add the feed-forward part of `layer`, or experts that divide the tokens among them.
 
-        The part reads the output of operation `stream`. Return the name of its last operation.
+        The part reads the output of operation `stream`.
         """
         if self._shape.experts:
             return self._experts(layer, stream)
         hidden, wide = self._shape.hidden, self._shape.feed_forward
         up = self._wide(layer, [stream], wide)
-        down = self.product(f"{layer}.down", hidden, wide, [up])
-        return self._residual(f"{layer}.norm2", down, stream)
+        return self.product(f"{layer}.down", hidden, wide, [up])
 
     def _wide(self, layer: str, after: list[str], wide: int) -> str:
         hidden = self._shape.hidden
@@ -195,7 +205,7 @@ class Blocks:
             up = self._wide(f"{layer}.shared", [stream], wide)
             shared = self.product(f"{layer}.shared.down", hidden, wide, [up])
             together = self._elementwise(f"{layer}.shared.sum", 2 * hidden, hidden, [together, shared])
-        return self._residual(f"{layer}.norm2", together, stream)
+        return together
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:
         """Add the rotary embedding of queries and keys, after norms of their heads if the model has them.
@@ -252,10 +262,12 @@ class Blocks:
         self._elementwise("position_bias", 0, written, [stream], columns=tokens, kind="position bias")
 
     def first_norm(self, stream: str) -> str:
-        """Add the norm of the first layer's input, for pre-norm architectures."""
-        hidden = self._shape.hidden
+        """Add the norms of the first layer's input, for pre-norm architectures."""
+        hidden, norms = self._shape.hidden, self._shape.parallel_norms or 1
         kind = "rms norm" if self._shape.rms_norm else "normalise"
-        return self._elementwise("norm0", hidden, hidden, [stream], kind=kind, features=hidden)
+        return self._elementwise(
+            "norm0", hidden, norms * hidden, [stream], kind=kind, features=hidden, tensors_out=norms
+        )
 
     def _elementwise(
         self,
@@ -271,22 +283,26 @@ class Blocks:
         n = columns or self._run.columns
         return self._add(name, kind, after, elements_in=read * n, elements_out=written * n, **others)
 
-    def _residual(self, name: str, branch: str, stream: str) -> str:
-        """Add the residual add and the norm after it as one kernel.
+    def residual(self, name: str, branches: Sequence[str], stream: str) -> str:
+        """Add the sum of `branches` and the residual, and the norm after it, as one kernel.
 
-        The kernel reads two tensors and writes the norm. In pre-norm architectures it also writes the sum.
+        The kernel writes the norm, or two norms if parallel parts read different ones. In pre-norm
+        architectures it also writes the sum. Of several GPUs that share the model, each adds up its branches
+        before the all-reduce, which then combines one tensor.
         """
-        each = self._shape.hidden * self._run.columns
-        branch = self.summed_over_gpus(branch, each)
-        tensors = 2 if self._shape.norm_first else 1
+        hidden, each = self._shape.hidden, self._shape.hidden * self._run.columns
+        if self._run.gpus > 1 and len(branches) > 1:
+            branches = [self._elementwise(f"{name}.sum", len(branches) * hidden, hidden, [*branches])]
+        added = [*(self.summed_over_gpus(branch, each) for branch in branches), stream]
+        tensors = (self._shape.parallel_norms or 1) + self._shape.norm_first
         return self._add(
             name,
             "rms norm" if self._shape.rms_norm else "normalise",
-            [branch, stream],
-            elements_in=2 * each,
+            added,
+            elements_in=len(added) * each,
             elements_out=tensors * each,
             tensors_out=tensors,
-            features=self._shape.hidden,
+            features=hidden,
         )
 
     def summed_over_gpus(self, name: str, elements: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.workload.graph.families import Family, Field, families
+from prunecast.workload.graph.families import Family, families
 from prunecast.workload.graph.image_nets import PIXELS
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, linear
 from prunecast.workload.graph.shapes import Pass, Transformer
@@ -29,10 +29,6 @@ READABLE = (METHOD, "compressed-tensors", "fp8", "fbgemm_fp8")
 """Methods whose weights the readers of tensors unpack or widen."""
 MASKED_FORMATS = ("dense", "sparse-24-bitmask", "sparse-bitmask")
 """Formats of compressed-tensors that hold pruned weights in full precision."""
-MOST = 2**20
-"""Upper limit for the number of features, of heads, and of tokens of a vocabulary."""
-MOST_LAYERS = 1024
-"""Upper limit for layers, eight times as many as in Llama 3.1 405B. A layer has a dozen operations."""
 
 LAYER = re.compile(r"(?P<before>(?:^|\.)(?:layers|layer|h|block)\.)(?P<number>\d+)(?=\.)")
 """Beginning of the name of a tensor in a layer, up to the number of the layer."""
@@ -113,9 +109,11 @@ def checkpoint_shape(weights: object) -> Transformer | None:
         return None
     path = Path(weights if isinstance(weights, str | Path) else type(weights).__name__)
     path = path if path.name == CONFIG else path / CONFIG
-    shape = _shape(family, _Numbers(path, config))
+    shape = Transformer(**family.sizes(config, f"{path}"))
+    if shape.patch and (shape.patch > PIXELS or config.get("image_size") not in (None, PIXELS)):
+        raise BadInput(f"wanted images of {PIXELS} pixels and smaller patches, got patches of {shape.patch}")
     own = _layer_entries(path, config, shape.layers)
-    sizes = [_shape(family, _Numbers(path, {**config, **entry})).own_sizes for entry in own]
+    sizes = [Transformer(**family.sizes({**config, **entry}, f"{path}")).own_sizes for entry in own]
     return replace(shape, layer_sizes=tuple(sizes))
 
 
@@ -187,16 +185,15 @@ def smaller_config(config: Mapping[str, Any], shape: Transformer, layers: Sequen
     """
     family = families()[_family_name(config)]
     by_layer: dict[str, dict[str, int]] = {}
-    count = next(config[name] for name in family.fields["layers"].names if config.get(name) is not None)
+    count = next(config[name] for name in family.names("layers") if config.get(name) is not None)
     found = {
         name: [value[layer] for layer in layers] if isinstance(value, list) and len(value) == count else value
         for name, value in config.items()
     }
     for size in CHANGED:
-        field, value = family.fields.get(size), getattr(shape, size)
-        if field is None or not value:
+        names, value = family.names(size, of_experts=shape.experts > 0), getattr(shape, size)
+        if not names or not value:
             continue
-        names = field.experts if field.experts and shape.experts else field.names
         written = next((name for name in names if config.get(name) is not None), names[0])
         found[written] = value
         for layer, own in enumerate(shape.layer_sizes):
@@ -228,63 +225,6 @@ def dtype_of_config(weights: object) -> str:
         return "fp16"
     config = read_config(Path(weights))
     return "bf16" if BRAIN_FLOAT in (config.get("dtype"), config.get("torch_dtype")) else "fp16"
-
-
-class _Numbers:
-    """Reader of the integers and flags of a configuration, which checks their values."""
-
-    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
-        self.path, self._config = path, config
-
-    def get(self, *names: str, default: int | None = None, most: int = MOST) -> int:
-        """Return the first of these fields that is present, else `default`.
-
-        Raise BadInput for a value that is not an integer from 1 to `most`.
-        """
-        name = next((name for name in names if self._config.get(name) is not None), None)
-        found = default if name is None else self._config[name]
-        if type(found) is not int or not (0 if found == default else 1) <= found <= most:
-            raise BadInput(f"{self.path}: {name or names[0]} must be 1 to {most}, got {found!r:.40}")
-        return found
-
-    def says(self, name: str, *, default: bool = False) -> bool:
-        """Return the value of a boolean field; `default` if it is absent or not a boolean."""
-        found = self._config.get(name, default)
-        return found if isinstance(found, bool) else default
-
-
-def _shape(family: Family, numbers: _Numbers) -> Transformer:
-    """Return the architecture from the fields of a family. Raise BadInput for a number out of range."""
-    sizes: dict[str, int] = {}
-    for size, field in family.fields.items():
-        sizes[size] = _size(size, field, numbers, sizes)
-    if sizes["hidden"] % sizes["heads"] and not sizes.get("head_width"):
-        raise BadInput(
-            f"{numbers.path}: {family.fields['heads'].names[0]} must divide {sizes['hidden']} features,"
-            f" got {sizes['heads']}"
-        )
-    patch = sizes.get("patch", 0)
-    if patch and (patch > PIXELS or numbers.get("image_size", default=PIXELS) != PIXELS):
-        raise BadInput(f"wanted images of {PIXELS} pixels and smaller patches, got patches of {patch}")
-    if experts := sizes.get("experts"):
-        names = family.fields["experts_per_token"].names
-        # The default of a family may exceed the experts of a small model, but not a number in the file
-        if (given := numbers.get(*names, default=0)) > experts:
-            raise BadInput(f"{numbers.path}: {names[0]} must be 1 to the {experts} experts, got {given}")
-        sizes["experts_per_token"] = min(experts, sizes["experts_per_token"])
-    tied = numbers.says("tie_word_embeddings", default=bool(family.facts.get("tied_head")))
-    return Transformer(**{**family.facts, **sizes, "tied_head": tied})
-
-
-def _size(size: str, field: Field, numbers: _Numbers, before: Mapping[str, int]) -> int:
-    """Return one size of the architecture. The default may depend on sizes that were read `before`."""
-    if (field.condition and not numbers.says(field.condition)) or before.get(field.companion) == 0:
-        return 0
-    names = field.experts if field.experts and before.get("experts") else field.names
-    default = field.default
-    if isinstance(default, str):
-        default = min(field.times * before[default], MOST)
-    return numbers.get(*names, default=default, most=MOST_LAYERS if size == "layers" else MOST)
 
 
 def graph_of_tensors(

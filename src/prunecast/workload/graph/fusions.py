@@ -92,7 +92,7 @@ def look_for_infinities(model: ModelGraph) -> ModelGraph:
     def searched(o: Operation) -> Operation:
         if o.kind == "position bias":
             return o.with_extra_moves(Moved(copied=(layers - 1) * o.elements_out))
-        if o.kind not in NORMS or len(model.sources(o.name)) < 2:
+        if o.kind not in NORMS or o.tensors_in < 2:
             return o
         return o.with_extra_moves(Moved(copied=2 * (o.elements_out // o.tensors_out)), Moved(copied=1))
 
@@ -221,9 +221,11 @@ def rotated_in_place(model: ModelGraph, o: Operation) -> Operation:
 
 
 def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
-    """Return the norms after a product `o` whose residual add could run in the epilogue of the product.
+    """Return the norms after a product `o` whose sum could run in the epilogue of the product.
 
-    The output must be large, and the epilogue of the product's kernel must be able to add.
+    The output must be large, and the epilogue of the product's kernel must be able to add. A product adds to
+    a tensor that no sparse product wrote: of two sparse products in parallel, neither adds the other.
+    `torch.residual` has this rule for graphs of torch; `tests/torch/test_residual.py` compares both.
     """
     return [
         each
@@ -231,13 +233,20 @@ def sums_after(model: ModelGraph, o: Operation) -> list[Operation]:
         if o.fuses
         and each.kind in NORMS
         and each.elements_out // each.tensors_out >= RESIDUAL_EPILOGUE_ELEMENTS
-        and each.elements_in > each.elements_out // each.tensors_out
+        and each.tensors_in > 1
+        and added_elements(each) not in o.extra_moves
+        and not any(other.is_sparse for other in model.sources(each.name) if other.name != o.name)
     ]
 
 
 def after_sum(norm: Operation) -> Operation:
-    """Return a norm without its residual add: it reads only the sum that a product has written."""
+    """Return a norm with one sum less, which a product has written.
+
+    A norm of two tensors then only normalises. A norm of three tensors still adds two and writes their sum.
+    """
     each = norm.elements_out // norm.tensors_out
+    if norm.tensors_in > 2:
+        return replace(norm, elements_in=norm.elements_in - each)
     return replace(norm, elements_in=each, elements_out=each, tensors_out=1)
 
 

@@ -230,11 +230,12 @@ class _Denoiser(_Chain):
             causal=False,
         )
         blocks = Blocks(self.model, shape, Pass(self.batch, tokens))
-        stream = blocks.attention(name, stream)
+        stream = blocks.residual(f"{name}.norm1", [blocks.attention(name, stream)], stream)
         columns = self.batch * TEXT_TOKENS
         keys = [
             self.linear(f"{name}.text.{part}", width, self._shape.text, [self._text], columns)
             for part in ("key", "value")
         ]
-        stream = blocks.cross_attention(f"{name}.text", stream, keys, TEXT_TOKENS)
-        return blocks.feed_forward(name, stream)
+        read = blocks.cross_attention(f"{name}.text", stream, keys, TEXT_TOKENS)
+        stream = blocks.residual(f"{name}.text.norm", [read], stream)
+        return blocks.residual(f"{name}.norm2", [blocks.feed_forward(name, stream)], stream)

@@ -83,7 +83,8 @@ class Operation:
     copies : number of equal operations that this one represents, such as experts, or layers of a large model.
         All sizes are those of one copy
     idle : mean number of copies that a pass skips, such as experts without a token
-    tensors_out : number of tensors of equal size in `elements_out`; a reader reads one of them
+    tensors_out : number of tensors of equal size in `elements_out`; a reader reads one of them. Those of a
+        norm are its results, and the residual sum if it writes it
     layout : one of `LAYOUTS`, or None if both are accepted
     features : elements of a token that a norm normalises together; 0 if they are not known
     members : matrices stacked along M in this product, see `joins.py`; empty for one matrix
@@ -138,6 +139,11 @@ class Operation:
         """Return the operation with `moved` added to its extra moves, without duplicates."""
         new = tuple(each for each in moved if each not in self.extra_moves)
         return replace(self, extra_moves=(*self.extra_moves, *new)) if new else self
+
+    @property
+    def tensors_in(self) -> int:
+        """Tensors of the size of an output that are read: a norm of more than one normalises their sum."""
+        return self.elements_in * self.tensors_out // max(self.elements_out, 1)
 
     @property
     def weights(self) -> int:

@@ -299,10 +299,11 @@ def torch_elements(o: Operation, costs: Costs) -> int:
     """Return the number of elements that the kernel of an operation reads and writes.
 
     For a norm that also writes the residual sum, it is the size of a tensor times a fitted mean number of
-    tensors.
+    tensors, which holds for one branch and one norm. Every further branch and norm is one more tensor.
     """
-    if o.kind in fusions.NORMS and o.tensors_out > 1:
-        return round(costs["summed_tensors"] * (o.elements_out // o.tensors_out))
+    if o.kind in fusions.NORMS and o.tensors_in > 1 and o.tensors_out > 1:
+        more = o.tensors_in + o.tensors_out - 4
+        return round((costs["summed_tensors"] + more) * (o.elements_out // o.tensors_out))
     return o.elements_in + o.elements_out
 
 

@@ -1,9 +1,10 @@
 """`Transformer`: the sizes of an architecture. `Pass`: one forward pass, written like `prefill:2048`."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.files import packaged_toml
@@ -160,6 +161,9 @@ class Transformer:
     fused_qkv, fused_gate : queries, keys and values are one product; gate and up are one product
     norm_first : each part begins with its norm, so that later parts read the residual sum too (pre-norm);
         else later parts read only the norm (post-norm)
+    parallel_norms : number of norms of the residual sum that a layer reads if attention and the feed-forward
+        part run in parallel (Falcon): 1 if both read one norm, 2 if each reads its own; 0 if the feed-forward
+        part reads the sum after attention
     position_bias : attention adds a number for each pair of positions to the scores, as a tensor (T5)
     head_norm : a norm of each head of queries and keys before the rotary embedding (Qwen 3)
     relu : the activation is ReLU, else GELU
@@ -175,6 +179,7 @@ class Transformer:
     layer_sizes : sizes of each layer where they differ between layers; empty for equal layers
     source : the publication of these numbers
     not_counted : names of parts that the graph omits or contains in another form; empty for none
+    engine_only : names of parts whose launches in torch are not known; empty for none
     """
 
     layers: int
@@ -198,6 +203,7 @@ class Transformer:
     fused_qkv: bool = False
     fused_gate: bool = False
     norm_first: bool = True
+    parallel_norms: int = 0
     position_bias: bool = False
     head_norm: bool = False
     relu: bool = False
@@ -212,6 +218,7 @@ class Transformer:
     layer_sizes: tuple[LayerSizes, ...] = ()
     source: str = ""
     not_counted: str = ""
+    engine_only: str = ""
 
     @property
     def width(self) -> int:
@@ -290,8 +297,17 @@ class Transformer:
 def transformers() -> dict[str, Transformer]:
     """Return the standard transformers by name."""
     rows = packaged_toml(__package__, "transformers.toml")
-    facts = {name: families()[row.pop("family")].facts for name, row in rows.items() if "family" in row}
-    return {name: Transformer(**{**facts.get(name, {}), **row}) for name, row in rows.items()}
+    return {name: _transformer(name, **row) for name, row in rows.items()}
+
+
+def _transformer(
+    name: str, family: str = "", config: Mapping[str, Any] | None = None, **sizes: Any
+) -> Transformer:
+    """Return a standard transformer from its row: the facts of its family, or what that reads in `config`."""
+    facts: Mapping[str, Any] = families()[family].facts if family else {}
+    if config is not None:
+        facts = families()[family].sizes(config, name)
+    return Transformer(**{**facts, **sizes})
 
 
 def check_phase(name: str, shape: Transformer, cached: int) -> None:

@@ -48,9 +48,14 @@ def transformer_graph(
     if runtime == "torch" and run.gpus > 1:
         raise NoTorchForm(f"tensor-parallel {run.gpus} is of --runtime engine: torch runs a model on one GPU")
     shape = shape.share(run.gpus)
-    has_decoder_of_sound = shape.mels > 0 and shape.causal
-    if runtime == "torch" and (shape.experts or has_decoder_of_sound or shape.window):
-        what = "experts" if shape.experts else "sound" if shape.mels else "windows of attention"
+    parts = {
+        "experts": shape.experts,
+        "sound": shape.mels and shape.causal,
+        "windows of attention": shape.window,
+        shape.engine_only: shape.engine_only,
+    }
+    what = next((part for part, is_there in parts.items() if is_there), None)
+    if runtime == "torch" and what is not None:
         raise NoTorchForm(f"{name} has {what}, of which the form in torch is not known: --runtime engine")
     is_apart = by_matrix or bool(shape.layer_sizes)
     graph = unfused_transformer(name, shape, run, apart=is_apart)
@@ -83,7 +88,7 @@ def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool
         stream = blocks.first_norm(stream)
     for layer in _layers(shape, apart=apart):
         own = Blocks(model, layer.shape, run, layer.copies)
-        stream = own.feed_forward(layer.name, own.attention(layer.name, stream, layer.window))
+        stream = own.layer(layer.name, stream, layer.window)
     _head(blocks, shape, run, stream)
     return model
 
@@ -161,9 +166,10 @@ def _whisper(model: ModelGraph, shape: Transformer, run: Pass) -> ModelGraph:
     stream = _input(blocks, model, shape, run)
     for layer in range(shape.layers):
         name = f"decoder.{layer}"
-        stream = blocks.attention(name, stream)
-        stream = blocks.cross_attention(f"{name}.cross", stream, keys.get(layer, []), HEARD)
-        stream = blocks.feed_forward(name, stream)
+        stream = blocks.residual(f"{name}.norm1", [blocks.attention(name, stream)], stream)
+        heard = blocks.cross_attention(f"{name}.cross", stream, keys.get(layer, []), HEARD)
+        stream = blocks.residual(f"{name}.cross.norm", [heard], stream)
+        stream = blocks.residual(f"{name}.norm2", [blocks.feed_forward(name, stream)], stream)
     _head(blocks, shape, run, stream)
     return model
 
@@ -179,7 +185,7 @@ def _hear(model: ModelGraph, shape: Transformer, run: Pass) -> dict[int, list[st
     stream = blocks.product("encoder.conv2", shape.hidden, 3 * shape.hidden, [stream])
     for layer in range(shape.layers):
         name = f"encoder.{layer}"
-        stream = blocks.feed_forward(name, blocks.attention(name, stream))
+        stream = blocks.layer(name, stream)
     return {
         layer: [
             blocks.product(f"decoder.{layer}.cross.{part}", shape.width, shape.hidden, [stream])
