@@ -25,10 +25,12 @@ import numpy as np
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import KERNELS, KernelPlan, plan_dense
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.models import bound_cycles, estimate
 from prunecast.models.case import Estimate
 from prunecast.patterns import parse_pattern, weigh
+from prunecast.patterns.plain import DENSE_TILE_HEIGHT
+from prunecast.patterns.tiling import dense_tile_map
 from prunecast.simulator import POLICIES, SimResult
 from prunecast.workload.engines import simulate
 
@@ -68,7 +70,8 @@ class Case(NamedTuple):
     def plan(self) -> KernelPlan:
         """Raises BadInput where the kernel cannot run it."""
         if self.pattern == "dense":
-            return plan_dense(self.m, self.k, self.n, self.dtype, self.gpu)
+            kept = dense_tile_map(self.m, self.k, DENSE_TILE_HEIGHT)
+            return fastest_plan(self.kernel, kept, self.n, self.dtype, self.gpu)
         pattern = parse_pattern(self.pattern)
         weights = np.random.default_rng(self.seed).standard_normal((self.m, self.k), np.float32)
         mask = pattern.prune({"a": weigh("a", weights)}, self.sparsity)["a"]
@@ -85,7 +88,7 @@ def drawn(kernel: str, seed: int, gpu: str = "h200-sxm") -> Case:
     """A layer of 64 to 2048 rows and columns, tokens in whole vectors."""
     draw = random.Random(f"{kernel} {seed}" if gpu == "h200-sxm" else f"{kernel} {seed} {gpu}")
     known = KERNELS[kernel]
-    pattern = known.natural_pattern if known.prunes else "dense"
+    pattern = known.natural_pattern
     m, k = (draw.choice((64, 128, 192, 256, 512, 1000, 1024, 2048)) for _ in range(2))
     most = known.most_tokens or 4096
     n = draw.choice([n for n in (16, 32, 64, 128, 512, 1024, 4096) if n <= most])

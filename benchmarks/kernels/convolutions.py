@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.on_gpu.conv_cases import CUDNN, RESNET, SMALL, VGG, Case, tiles_of
 from benchmarks.tile.cases import GPU
-from prunecast.choice import fastest_plan, plan_with
+from prunecast.choice import fastest_plan, product_of
 from prunecast.kernels import KernelPlan, grid_plan
 from prunecast.kernels.tile.configs import mma_configs, tile_configs
 from prunecast.models import estimate
@@ -33,7 +33,7 @@ def plans_of(case: Case, *, every_config: bool) -> dict[str, KernelPlan]:
             tiles = tiles_of(case, height)
             for config in (*tile_configs(GPU, "fp16", height), *list(mma_configs(GPU, "fp16", "mma"))[:6]):
                 if config.shape.block_m == height:
-                    plan = plan_with(config, "stspmm", tiles, case.grid.n, "fp16", GPU)
+                    plan = product_of("stspmm", tiles, case.grid.n, "fp16", GPU).plan(config)
                     found[f"{config.tensor_path} {config}"] = plan
     else:
         for height in sorted({min(128, case.filters), min(256, case.filters)}):
@@ -42,7 +42,7 @@ def plans_of(case: Case, *, every_config: bool) -> dict[str, KernelPlan]:
             for config in tile_configs(GPU, "fp16", height):
                 is_chosen, name = config.shape == chosen.shape, f"tile-wise:{height}"
                 if is_chosen or every_config:
-                    plan = plan_with(config, "stspmm", tiles, grid.n, "fp16", GPU)
+                    plan = product_of("stspmm", tiles, grid.n, "fp16", GPU).plan(config)
                     found[name if is_chosen else f"{name} {config}"] = plan
     return {name: grid_plan(plan, case.grid, GPU) for name, plan in found.items()}
 
@@ -70,7 +70,7 @@ def errors(rows: list[dict[str, str]]) -> dict[tuple[str, str, str], float]:
         case = cases[row["case"]]
         height = int(row["tiles"].rpartition(":")[2])
         config = next(c for c in tile_configs(GPU, "fp16", height) if str(c) == row["config"])
-        product = plan_with(config, "stspmm", tiles_of(case, height), case.grid.n, "fp16", GPU)
+        product = product_of("stspmm", tiles_of(case, height), case.grid.n, "fp16", GPU).plan(config)
         seconds = estimate(grid_plan(product, case.grid, GPU), GPU).seconds
         found[row["case"], row["tiles"], row["config"]] = 1e6 * seconds / float(row["us"]) - 1.0
     return found

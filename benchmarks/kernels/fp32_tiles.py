@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from prunecast.choice import configs_of, fastest_plan, plan_with
+from prunecast.choice import fastest_plan, product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels import compile, plan_dense
 from prunecast.kernels.device.compile_inputs import ARCH
@@ -72,8 +72,8 @@ def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
     pruned, stream = cp.asarray(weights * mask), cp.cuda.Stream(non_blocking=True)
     tiles = pattern.map(mask)
     ours = {
-        f"tile-wise {config}": plan_with(config, "tile-wise", tiles, n, "fp32", gpu)
-        for config in configs_of("tile-wise", tiles, n, "fp32", gpu)
+        f"tile-wise {config}": product_of("tile-wise", tiles, n, "fp32", gpu).plan(config)
+        for config in product_of("tile-wise", tiles, n, "fp32", gpu).configs()
     }
     ours["stspmm"] = fastest_plan("stspmm", tiles, n, "fp32", gpu)
     with ThreadPoolExecutor() as pool:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.kernels.fp32_tiles import wrong_tiles
-from prunecast.choice import configs_of, plan_with
+from prunecast.choice import product_of
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import compile
 from prunecast.models import estimate
@@ -48,11 +48,11 @@ def cases(weights: np.ndarray, mask: np.ndarray, n: int, gpu: GpuSpec) -> Iterat
     """Yield the plans of a layer, those with one item per tile first in every config."""
     tiles = parse_pattern("tile-wise:128").map(mask)
     steps = int(tiles.kept_per_tile.max()) // 64
-    for config in configs_of("stspmm", tiles, n, "fp16", gpu):
+    for config in product_of("stspmm", tiles, n, "fp16", gpu).configs():
         if str(config) in CONFIGS:
             for slices in SLICES:
                 split = None if slices == 1 else -(-steps // slices)
-                yield Case(plan_with(config, "stspmm", tiles, n, "fp16", gpu, split=split), slices)
+                yield Case(product_of("stspmm", tiles, n, "fp16", gpu).plan(config, split=split), slices)
 
 
 def layer_of(m: int, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -68,7 +68,7 @@ class Product:
     Parameters
     ----------
     kernel : record of the kernel
-    kept : map of the kept weights, as the planner accepts it
+    kept : map of the kept weights; a map of all weights if the planner accepts only (m, k)
     n : number of tokens (columns of B)
     dtype : number format, such as `fp16`
     gpu : spec of the GPU
@@ -85,6 +85,11 @@ class Product:
     loads: tuple[int, ...] = ()
     inside: dict[str, TileMap] = field(default_factory=dict)
 
+    @property
+    def operand(self) -> tuple[Any, ...]:
+        """A as the planner accepts it: the map, or m and k for kernels that multiply all weights."""
+        return (self.kept.m, self.kept.k) if self.kernel.takes is None else (self.kept,)
+
     def configs(self) -> tuple[Any, ...]:
         """Return the configs that the kernel has for the product.
 
@@ -93,7 +98,7 @@ class Product:
         BadInput : the kernel does not support the number format or the GPU
         """
         if not self.loads:
-            return tuple(self.kernel.configs(self.kept, self.n, self.dtype, self.gpu, **self.inside))
+            return tuple(self.kernel.configs(*self.operand, self.n, self.dtype, self.gpu, **self.inside))
         # Blocks for the experts with few tokens, and for those with many
         most = self.kernel.most_tokens or max(self.n, *self.loads)
         sizes = [min(-(-size // 8) * 8, most) for size in (self.n, max(self.loads))]
@@ -107,7 +112,7 @@ class Product:
         """
         grouped = {"loads": self.loads} if self.loads else {}
         return self.kernel.plan(
-            self.kept, self.n, self.dtype, self.gpu, *config, **self.inside, **grouped, **options
+            *self.operand, self.n, self.dtype, self.gpu, *config, **self.inside, **grouped, **options
         )
 
     def plans(self, config: Any, **options: Any) -> list[KernelPlan]:
@@ -127,7 +132,7 @@ class Product:
             return [0.0] * len(configs)
         if self.loads:
             return [self._grouped_seconds(config) for config in configs]
-        times = self.kernel.times(configs, self.kept, self.n, self.dtype, self.gpu, **self.inside)
+        times = self.kernel.times(configs, *self.operand, self.n, self.dtype, self.gpu, **self.inside)
         other_bytes = float((self.kept.k + self.kept.m) * self.n * DTYPE_BYTES[self.dtype])
         return roofline_seconds(times, other_bytes, self.gpu)
 
@@ -178,7 +183,8 @@ def product_of(
         kept = kept.inner
     if record.runs_any_mask and isinstance(kept, TileMap):
         kept = element_map_from_mask(kept.mask(), kept.pattern)
-    if record.takes is None or not isinstance(kept, record.takes):
+    runs_all = record.takes is None and kept.pattern == "dense"
+    if not runs_all and not isinstance(kept, record.takes or ()):
         kinds = "no map" if record.takes is None else record.takes.__name__
         raise BadInput(f"{kernel} runs {kinds}, got {type(kept).__name__} of {kept.pattern}")
     if loads and not record.groups:
@@ -291,25 +297,6 @@ def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
 def kept_estimate(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: CacheState) -> Estimate:
     """Return the cached result of `models.estimate`: callers of `fastest_plan` often request it again."""
     return estimate_of(plan, gpu, state, launch, l2)
-
-
-def configs_of(kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec) -> tuple[Any, ...]:
-    """Return all configs of `kernel` for the map of kept weights. Raises the errors of `fastest_plan`."""
-    return product_of(kernel, kept, n, dtype, gpu).configs()
-
-
-def plan_with(
-    config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec, **options: Any
-) -> KernelPlan:
-    """Return the plan of `kernel` with a config of `configs_of`. Raises the errors of `fastest_plan`."""
-    return product_of(kernel, kept, n, dtype, gpu).plan(config, **options)
-
-
-def plans_with(
-    config: Any, kernel: str, kept: PrunedMap, n: int, dtype: str, gpu: GpuSpec
-) -> list[KernelPlan]:
-    """Return the plan of `plan_with`, followed by the kernel's plans with other split-K counts, if any."""
-    return product_of(kernel, kept, n, dtype, gpu).plans(config)
 
 
 class _Near(NamedTuple):

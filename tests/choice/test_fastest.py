@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from prunecast.choice import configs_of, fastest_plan, plan_with
+from prunecast.choice import fastest_plan, product_of
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
@@ -31,8 +31,8 @@ def stspmm(kept: list[int], n: int, gpu=H200, *, height: int = 128, k: int = 409
 def test_the_chosen_config_is_the_models_best_within_two_per_cent(gpu, kernel, m, kept, k, n):
     tiles = tiles_keeping([kept] * (m // 128), height=128, k=k)
     seconds = [
-        estimate(plan_with(config, kernel, tiles, n, "fp16", gpu), gpu).seconds
-        for config in configs_of(kernel, tiles, n, "fp16", gpu)
+        estimate(product_of(kernel, tiles, n, "fp16", gpu).plan(config), gpu).seconds
+        for config in product_of(kernel, tiles, n, "fp16", gpu).configs()
     ]
     chosen = fastest_plan(kernel, tiles, n, "fp16", gpu)
     assert estimate(chosen, gpu).seconds <= 1.02 * min(seconds)
@@ -45,12 +45,12 @@ def test_every_config_of_a_kernel_can_be_planned_and_told_by_its_name(kernel):
         "cusparselt": two_of_four(256, 512),
         "balanced": elements_of_density(256, 512, 0.2),
     }.get(kernel, tiles_of_density(256, 512, 64, 0.4))
-    configs = configs_of(kernel, kept, 40, "fp16", H200)
+    configs = product_of(kernel, kept, 40, "fp16", H200).configs()
     assert len({str(config) for config in configs}) == len(configs) > 1
     planned = 0
     for config in configs:
         with contextlib.suppress(PlanDoesNotFit):  # records of a balanced layout may be too long
-            plan = plan_with(config, kernel, kept, 40, "fp16", H200)
+            plan = product_of(kernel, kept, 40, "fp16", H200).plan(config)
             assert str(plan.config) == str(config)
             assert occupancy(plan.resources, H200).blocks_per_sm > 0
             planned += 1
@@ -67,8 +67,8 @@ def test_a_search_plans_no_more_configs_than_it_may():
 def test_a_config_can_be_asked_for():
     tiles = tiles_keeping([192] * 6, height=128, k=768)
     for config in tile_configs(H200, "fp16", 128):
-        assert plan_with(config, "stspmm", tiles, 512, "fp16", H200).shape == config.shape
-        plan = plan_with(config, "tile-wise", tiles, 512, "fp16", H200)
+        assert product_of("stspmm", tiles, 512, "fp16", H200).plan(config).shape == config.shape
+        plan = product_of("tile-wise", tiles, 512, "fp16", H200).plan(config)
         assert (plan.shape, plan.schedule) == (config.shape, Schedule.HARDWARE)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import MOSTLY, TIE, configs_of, fastest_plan, plan_with
+from prunecast.choice import MOSTLY, TIE, fastest_plan, product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS
 from prunecast.models import estimate
@@ -24,9 +24,9 @@ MAPS = {
 def test_no_config_placed_by_hardware_or_by_equal_shares_is_faster(name: str, gpu: str) -> None:
     tiles, spec = tiles_keeping([int(kept) for kept in MAPS[name]], height=128, k=2048), load_gpu(gpu)
     chosen = estimate(fastest_plan("stspmm", tiles, N, "fp16", spec), spec).seconds
-    for config in configs_of("stspmm", tiles, N, "fp16", spec):
+    for config in product_of("stspmm", tiles, N, "fp16", spec).configs():
         for kernel, options in (("tile-wise", {}), ("stspmm", {"assignment": "stream-k"}), ("stspmm", {})):
-            other = plan_with(config, kernel, tiles, N, "fp16", spec, **options)
+            other = product_of(kernel, tiles, N, "fp16", spec).plan(config, **options)
             assert chosen <= TIE * estimate(other, spec).seconds
 
 

@@ -27,6 +27,13 @@ def test_the_table_says_so(run):
     assert "Layout:" not in out
 
 
+def test_kernels_that_torch_does_not_run_are_named_where_only_dense_is_left():
+    asked = {"gpu": "h200-sxm", "workload": "prefill:1x64", "runtime": "torch", "engine": "model"}
+    table = predict("bert-small", pattern="balanced:64", crossovers=False, **asked)
+    assert {row.kernel for row in table} == {"dense"}
+    assert [row.kernel for row in table.skipped if row.layer == "torch"] == ["balanced", "csr"]
+
+
 def test_torch_and_an_engine_take_different_times():
     found = {
         runtime: predict(

@@ -3,17 +3,25 @@
 import importlib
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from prunecast.choice import fastest_plan
 from prunecast.codesign import predict
+from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS, run_reference
+from prunecast.launch import CacheState
+from prunecast.launch.context import gpu_as_found
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
+from prunecast.patterns.tiling import dense_tile_map
 from prunecast.report.page import words_of
 from prunecast.simulator import simulate
+from prunecast.validation.case import Case
+from prunecast.validation.case_maps import case_plan, map_of
 from prunecast.workload import candidates, kernels_of
 
 H200 = load_gpu("h200-sxm")
@@ -70,13 +78,45 @@ TOY = Kernel(
 )
 """
 
+EIGHT_BITS = """
+from dataclasses import replace
+
+from prunecast.kernels.kernel import Kernel
+from prunecast.patterns import TileMap
+from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.program import Op
+from toy_kernel.planner import WORKER, plan_toy
+
+_HALVED = tuple(i._replace(amount=i.amount // 2) if i.op is Op.LOAD_A else i for i in WORKER.step)
+
+
+def plan_eight(tiles, n, dtype, gpu):
+    return replace(plan_toy(tiles, n, dtype, gpu), kernel="eight", programs=(replace(WORKER, step=_HALVED),))
+
+
+def plan_of_sizes(m, k, n, dtype, gpu):
+    return plan_eight(dense_tile_map(m, k, 32), n, dtype, gpu)
+
+
+COMMON = dict(
+    name="eight",
+    meaning="all weights, in 8 bits",
+    natural_pattern="dense",
+    families=("dense",),
+    weight_bits=8,
+)
+OF_MAPS = Kernel(takes=TileMap, plan=plan_eight, **COMMON)
+OF_SIZES = Kernel(takes=None, plan=plan_of_sizes, **COMMON)
+"""
+
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """The record, in the table while the test runs; nothing else is touched."""
     folder = tmp_path / "toy_kernel"
     folder.mkdir()
-    for name, text in (("__init__", ""), ("planner", PLANNER), ("kernel", KERNEL)):
+    files = {"__init__": "", "planner": PLANNER, "kernel": KERNEL, "eight": EIGHT_BITS}
+    for name, text in files.items():
         (folder / f"{name}.py").write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(str(tmp_path))
     record = importlib.import_module("toy_kernel.kernel").TOY
@@ -89,7 +129,7 @@ def toy(tmp_path, monkeypatch):
 def test_it_is_offered_where_its_record_says(toy):
     assert "toy" in kernels_of("tile-wise:32")
     assert "toy" not in kernels_of("unstructured")
-    assert ("toy", "tile-wise:32") in candidates()
+    assert ("toy", "tile-wise:32", True) in candidates()
 
 
 def test_its_plan_means_the_product_and_both_engines_time_it(toy):
@@ -112,3 +152,50 @@ def test_it_is_predicted_beside_the_others(toy):
     assert toys.pattern == "tile-wise:32"
     assert toys.seconds_low < toys.seconds < toys.seconds_high
     assert toy.meaning in {word.meaning for word in words_of(table)}
+
+
+@pytest.fixture(params=["OF_MAPS", "OF_SIZES"])
+def eight(toy, monkeypatch, request):
+    """A kernel of dense weights in 8 bits, whose planner accepts a map or the sizes of A."""
+    record = getattr(importlib.import_module("toy_kernel.eight"), request.param)
+    monkeypatch.setitem(KERNELS, record.name, record)
+    return record
+
+
+@pytest.mark.parametrize("pattern", [None, "tile-wise:32", "dense"])
+def test_a_dense_kernel_is_compared_with_the_baseline_whatever_is_pruned(eight, pattern):
+    weights = {"layer": np.random.default_rng(1).standard_normal((256, 512)).astype(np.float16)}
+    asked = {"engine": "model", "kernels": ["eight"], "crossovers": False, "pattern": pattern}
+    asked["sparsity"] = None if pattern == "dense" else 0.9
+    dense, row = predict(weights, gpu="h200-sxm", tokens=64, **asked)
+    (alone,) = predict(weights, gpu="h200-sxm", tokens=64, **asked | {"kernels": "dense"})
+    assert (dense.kernel, dense.seconds) == ("dense", alone.seconds)
+    assert (row.kernel, row.pattern, row.sparsity, row.note) == ("eight", "dense", 0.0, "")
+    assert row.plan.kernel == "eight"
+    assert row.packed_bytes == 256 * 512
+    assert dense.plan.kernel == "dense"
+
+
+def test_weights_in_fewer_bits_leave_more_of_a_model_in_l2(eight, monkeypatch):
+    plan = fastest_plan("eight", dense_tile_map(1024, 1024, 128), 64, "fp16", H200)
+    l2 = CacheState("model", 2 * H200.l2_usable_bytes)
+    eight_bits = gpu_as_found(plan, H200, l2).dram_bytes_per_s
+    monkeypatch.setitem(KERNELS, "eight", replace(eight, weight_bits=None))
+    assert eight_bits > gpu_as_found(plan, H200, l2).dram_bytes_per_s
+
+
+def test_a_case_of_a_suite_can_be_a_dense_kernel(eight):
+    case = Case(
+        name="c",
+        m=96,
+        k=128,
+        n=40,
+        dtype="fp16",
+        pattern="dense",
+        sparsity=0.0,
+        kernels=("eight",),
+        use="fit",
+    )
+    assert case_plan(case, "eight", map_of(case), H200).kernel == "eight"
+    with pytest.raises(BadInput, match="needs a pattern, got dense"):
+        case_plan(case, "toy", map_of(case), H200)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import configs_of, fastest_plan, plan_with
+from prunecast.choice import fastest_plan, product_of
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import run_reference
@@ -59,8 +59,8 @@ def test_the_tile_is_the_one_that_the_closed_form_finds_fastest_of_the_near_ones
     gpu, elements = load_gpu("a100-pcie-40gb"), two_of_four(1024, 512)
     chosen = estimate(fastest_plan("cusparselt", elements, 512, "bf16", gpu), gpu).seconds
     every = [
-        estimate(plan_with(config, "cusparselt", elements, 512, "bf16", gpu), gpu).seconds
-        for config in configs_of("cusparselt", elements, 512, "bf16", gpu)
+        estimate(product_of("cusparselt", elements, 512, "bf16", gpu).plan(config), gpu).seconds
+        for config in product_of("cusparselt", elements, 512, "bf16", gpu).configs()
     ]
     assert min(every) <= chosen <= 1.1 * min(every)
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.choice import configs_of
+from prunecast.choice import product_of
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import parse_pattern
@@ -92,7 +92,7 @@ def test_maps_have_the_sparsity_and_bear_out_their_pattern(pattern, sparsity):
 
 
 def test_dense_keeps_no_map():
-    assert map_of(case(pattern="dense", sparsity=0.0)) is None
+    assert map_of(case(pattern="dense", sparsity=0.0)).density == 1.0
 
 
 def test_two_of_four_inside_tiles_cannot_keep_more_than_half():
@@ -104,7 +104,7 @@ def test_kernels_that_cannot_be_planned_are_named():
     with pytest.raises(BadInput, match="'fastest' cannot be planned"):
         case_plan(case(), "fastest", map_of(case()), GPU)
     with pytest.raises(BadInput, match="needs a pattern"):
-        case_plan(case(pattern="dense"), "stspmm", None, GPU)
+        case_plan(case(pattern="dense"), "stspmm", map_of(case(pattern="dense")), GPU)
 
 
 @pytest.mark.parametrize("kernel", ["stspmm", "tile-wise", "block-sparse"])
@@ -113,7 +113,7 @@ def test_a_record_is_predicted_in_the_config_that_was_measured(kernel):
     measured = case(pattern="tile-wise:128", sparsity=0.75)
     tiles = map_of(measured)
     chosen = case_plan(measured, kernel, tiles, GPU)
-    for config in configs_of(kernel, tiles, measured.n, measured.dtype, GPU):
+    for config in product_of(kernel, tiles, measured.n, measured.dtype, GPU).configs():
         row = Measurement(case=measured, kernel=kernel, config=str(config), plan="of another planner")
         assert measured_plan(row, tiles, GPU).config == config
     row = Measurement(case=measured, kernel=kernel, config="1024x1024x1 s0", plan="of another planner")

@@ -26,7 +26,7 @@ def test_without_a_pattern_all_kernels_run_on_their_own_but_for_those_that_must_
     assert usual[0] == ("dense", "dense")
     for name, kernel in KERNELS.items():
         if kernel.opt_in:
-            assert candidates([name])[1:] == ((name, kernel.natural_pattern),)
+            assert candidates([name])[1:] == ((name, kernel.natural_pattern, True),)
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def _whose(kernel: str) -> str:
     from prunecast.kernels import KERNELS
 
     record = KERNELS[kernel]
-    if not record.library or not record.prunes:
+    if not record.library or record.is_baseline:
         return kernel
     return f"{kernel} (NVIDIA's library)"
 

@@ -67,8 +67,8 @@ def layer_crossovers(
     )
     found = []
     for candidate in candidates:
-        pattern = launches.maker.fit(layer.name, candidate.pattern, natural=launches.natural).pattern
-        if sparsity_for(pattern, None, natural=launches.natural) is None or pattern.needs_times:
+        pattern = launches.maker.fit(layer.name, candidate.pattern, natural=candidate.natural).pattern
+        if sparsity_for(pattern, None, natural=candidate.natural) is None or pattern.needs_times:
             continue
         with contextlib.suppress(BadInput):
             allowed, name = sparsity_range(pattern), pattern.canonical

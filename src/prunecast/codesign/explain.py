@@ -134,9 +134,9 @@ def explain(
     advice: tuple[Advice, ...] = ()
     if prediction.plan.source is None:
         kept = None
-        if KERNELS[prediction.kernel].prunes:
-            wanted = job.candidates_of.get(layer.name, job.candidates)[-1].pattern
-            kept = job.launches.maker.map_of(layer.name, wanted, job.sparsity, natural=job.launches.natural)
+        if not KERNELS[prediction.kernel].is_baseline:
+            wanted = job.candidates_of.get(layer.name, job.candidates)[-1]
+            kept = job.launches.maker.map_of(layer.name, wanted.pattern, job.sparsity, natural=wanted.natural)
         sizes = {name: getattr(prediction, name) for name in ("kernel", "m", "k", "n", "dtype")}
         case = LayerCase(**sizes, kept=kept, engine=job.engine)
         advice = advise(case, prediction.seconds, _tiled(layer, prediction))
@@ -161,7 +161,7 @@ def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> L
     """
     known = job.candidates_of.get(layer.name)
     natural = None if known or pattern else TILE_WISE.natural_pattern
-    sparse = [one for one in known or job.candidates if KERNELS[one.kernel].prunes]
+    sparse = [one for one in known or job.candidates if not KERNELS[one.kernel].is_baseline]
     able = [one for one in sparse if natural in (None, one.pattern)]
     if not able:
         return job
@@ -186,7 +186,7 @@ def _tiled(layer: Layer, prediction: Prediction) -> TileMap | None:
     """
     if KERNELS[prediction.kernel].takes is TileMap:
         return None
-    sparsity = prediction.sparsity if KERNELS[prediction.kernel].prunes else None
+    sparsity = None if KERNELS[prediction.kernel].is_baseline else prediction.sparsity
     maker = MapMaker({layer.name: layer}, "layer")
     kept = maker.map_of(layer.name, STSPMM.natural_pattern, sparsity, natural=True)
     return kept if isinstance(kept, TileMap) else None

@@ -87,7 +87,7 @@ class LayerJob:
 
     def must_run(self, candidate: Candidate) -> bool:
         """Return True if it is an error when the candidate's kernel cannot run a layer."""
-        return self.strict or not KERNELS[candidate.kernel].prunes
+        return self.strict or KERNELS[candidate.kernel].is_baseline
 
     def plan(
         self, layer: WorkloadLayer, candidate: Candidate
@@ -98,7 +98,7 @@ class LayerJob:
         ------
         BadInput : the kernel cannot run the layer, or pruning would remove the whole matrix
         """
-        if not KERNELS[candidate.kernel].prunes:
+        if KERNELS[candidate.kernel].is_baseline:
             return None, (self.launches.dense_plan(layer),)
         self.launches.check_runs(layer, candidate.kernel)
         kept = self.launches.kept(self.launches.maker, layer, candidate, self.sparsity)
@@ -236,7 +236,7 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
             gpu=engine.gpu,
         )
 
-    return _PlannedKernel(closed_s if KERNELS[candidate.kernel].prunes else 0.0, start)
+    return _PlannedKernel(0.0 if KERNELS[candidate.kernel].is_baseline else closed_s, start)
 
 
 def kernel_interval(
@@ -271,15 +271,14 @@ def _note(
         shared = f"{job.experts_per_token} of {layer.experts} experts"
         got = f"{layer.n} of {job.tokens} tokens (--experts-per-token)"
         notes.append(f"each token goes to {shared}, evenly: {got}")
-    is_dense = not kernel.prunes and candidate.pattern == "dense"
     given = job.launches.maker.given.get(layer.name)
     if given is not None:
         notes.append(f"pruned as {RECIPE} says, {given.pattern}: --pattern or --sparsity prunes it again")
-    elif is_dense and len(job.candidates) > 1 and job.workload.form != "standard":
+    elif kernel.is_baseline and len(job.candidates) > 1 and job.workload.form != "standard":
         notes.append(zeros_note(layer))
     if kept is not None:
-        notes.append(job.launches.maker.fit(layer.name, candidate.pattern, natural=job.launches.natural).note)
-        notes.append(_sparsity_note(job, kept) if given is None else None)
+        notes.append(job.launches.maker.fit(layer.name, candidate.pattern, natural=candidate.natural).note)
+        notes.append(_sparsity_note(job, candidate, kept) if given is None else None)
         notes.append(remainder_note(launches, kept) if kernel.parts else None)
         notes.append(_padding_note(job, layer, candidate.kernel, kept, launches))
         if rows := zero_row_count(launches[0]):
@@ -287,18 +286,23 @@ def _note(
         if padded_copy_seconds(launches[0], gpu):
             notes.append(f"copies of B and C to padded rows, their time included (N = {launches[0].n})")
         notes.append(kernel.why_predicted_only(launches[0], gpu))
-    if is_dense:
+    if kernel.is_baseline:
         notes.append(_odd_rows_note(job.engine, layer, launches[0]))
     if layer.filters is not None and layer.convolution is None and UNEVEN not in (layer.note or ""):
         notes.append(f"product with {job.tokens} tokens: no input size given")
     return "; ".join(note for note in notes if note)
 
 
-def _sparsity_note(job: LayerJob, kept: PrunedMap | TwoParts) -> str:
-    """Return a note if the achieved sparsity differs much from the requested one, else an empty string."""
+def _sparsity_note(job: LayerJob, candidate: Candidate, kept: PrunedMap | TwoParts) -> str:
+    """Return a note if the achieved sparsity differs much from the requested one, else an empty string.
+
+    The pattern `dense` removes nothing, whatever sparsity is requested.
+    """
+    if kept.pattern == "dense":
+        return ""
     removed = 1.0 - kept.density
     wanted = sparsity_for(parse_pattern(kept.pattern), job.sparsity, natural=False)
-    if wanted is None and job.launches.natural:
+    if wanted is None and candidate.natural:
         wanted = DEFAULT_SPARSITY
     if wanted is None or abs(removed - wanted) <= FAR_FROM_WANTED:
         return ""

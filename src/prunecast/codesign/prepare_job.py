@@ -23,7 +23,6 @@ from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.settings import PredictSettings
 from prunecast.workload.candidates import (
-    Candidate,
     candidates,
     check_rows_stay,
     run_in_torch,
@@ -74,7 +73,12 @@ def layer_job(
     recipe = None if is_asked else recipe_of(weights)
     columns = [run.columns for run in passes_of(weights, settings)]
     least = min(columns)
-    chosen = _candidates_of(settings, pattern, least)
+    if settings["pattern"] == "zeros" and settings["kernels"] == "all":
+        chosen = zeros_candidates(least)
+    else:
+        chosen = candidates(settings["kernels"], None if pattern is None else pattern.canonical, least)
+    if settings["runtime"] == "torch":
+        check_rows_stay(pattern)
     engine = _engine_of(settings, quick_lists=quick_lists, progress=progress)
     if like is None:
         workload = workload_of(weights, settings, recipe, gpu=engine.gpu.name)
@@ -83,7 +87,12 @@ def layer_job(
         workload, rows = like.workload, like.launches.layers
     is_torch = workload.runtime == "torch"
     if is_torch:
-        chosen = run_in_torch(chosen, asked=settings["kernels"] != "all")
+        able = run_in_torch(chosen, asked=settings["kernels"] != "all")
+        if like is None and len(able) == 1:  # nothing to compare with dense
+            why = "{} has no kernel in torch: --runtime engine predicts it".format
+            left = (one.kernel for one in chosen if one not in able)
+            workload = workload.noting(*(Skipped(layer="torch", kernel=k, reason=why(k)) for k in left))
+        chosen = able
     known = RecipeLayers({}, {})
     if recipe is not None:
         asked = "all" if settings["kernels"] == "all" else [one.kernel for one in chosen]
@@ -99,7 +108,6 @@ def layer_job(
         engine=engine,
         layers=rows,
         dtype=settings["dtype"],
-        natural=pattern is None and recipe is None,
         maker=MapMaker(rows, settings["scope"], of_layer=of_layer, given=known.maps)
         if like is None
         else like.launches.maker,
@@ -119,21 +127,6 @@ def layer_job(
         holds_plans=sum(layer.size for layer in rows.values()) <= MOST_PLANNED,
         for_losers=replace(engine, name="model") if quick_losers and workload.form in WHOLE_MODELS else None,
     )
-
-
-def _candidates_of(
-    settings: PredictSettings, pattern: Pattern | None, least_tokens: int
-) -> tuple[Candidate, ...]:
-    """Return the kernels to predict, each with its pattern."""
-    if settings["pattern"] == "zeros" and settings["kernels"] == "all":
-        chosen = zeros_candidates(least_tokens)
-    else:
-        canonical = None if pattern is None else pattern.canonical
-        chosen = candidates(settings["kernels"], canonical, least_tokens)
-    if settings["runtime"] == "torch":
-        check_rows_stay(pattern)
-        run_in_torch(chosen, asked=settings["kernels"] != "all")
-    return chosen
 
 
 def _engine_of(settings: PredictSettings, *, quick_lists: bool, progress: Progress) -> Engine:

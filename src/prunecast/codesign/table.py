@@ -69,7 +69,7 @@ class PredictionTable(Sequence[Prediction], Result):
     @property
     def dense_seconds(self) -> float:
         """Summed seconds of all layers with the dense kernel."""
-        return self.total([row for row in self.predictions if not KERNELS[row.kernel].prunes])
+        return self.total([row for row in self.predictions if KERNELS[row.kernel].is_baseline])
 
     @property
     def best_seconds(self) -> float:
@@ -111,7 +111,7 @@ class PredictionTable(Sequence[Prediction], Result):
                 copied_bytes=2 * size * row.n * DTYPE_BYTES[row.dtype], start_s=row.gpu.graph_launch_s
             ).seconds(row.gpu)
             for row in map(fastest, self.layers())
-            if KERNELS[row.kernel].prunes
+            if not KERNELS[row.kernel].is_baseline
             for size in (row.m, row.k)
         )
 
@@ -174,7 +174,7 @@ class PredictionTable(Sequence[Prediction], Result):
         from prunecast.codesign.pictures.comparisons import NAME_WIDTH, draw_bars, draw_speedups
 
         first = {row.layer: row for row in self.predictions}
-        kernels = list(dict.fromkeys(row.kernel for row in self if KERNELS[row.kernel].prunes))
+        kernels = list(dict.fromkeys(row.kernel for row in self if not KERNELS[row.kernel].is_baseline))
         if not kernels:
             return draw_bars(
                 list(first), ["dense"], [[row.latency_us] for row in first.values()], self.provenance.gpu

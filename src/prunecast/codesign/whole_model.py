@@ -22,6 +22,8 @@ DENSE = "dense"
 """Name of the dense kernel in `KERNELS`."""
 HOUR_S = 3600.0
 """Kind: definition."""
+LEAST_SHOWN = 0.005
+"""Least removed share that is not 0 as a whole percentage. Kind: definition."""
 PRICED_TOKENS = 1e6
 """Number of tokens to which a cost refers. Kind: definition."""
 
@@ -109,9 +111,10 @@ class Phase(NamedTuple):
         removed : share of the weights that is removed, shown in the text
         """
         best = self.best
+        what = f"pruned by {100 * removed:.0f} %" if removed >= LEAST_SHOWN else "fastest kernels"
         bounds = f"({milliseconds(best.low_s)} - {milliseconds(best.high_s)})"
         return (
-            f"dense {milliseconds(self.dense.time.seconds)} ms, pruned by {100 * removed:.0f} % "
+            f"dense {milliseconds(self.dense.time.seconds)} ms, {what} "
             f"{milliseconds(best.time.seconds)} ms {bounds}: {self.speedup:.2f}x"
         )
 
@@ -212,7 +215,7 @@ class _Product(NamedTuple):
     @property
     def is_sparse(self) -> bool:
         """True if the kernel is a sparse one."""
-        return KERNELS[self.kernel].prunes
+        return not KERNELS[self.kernel].is_baseline
 
 
 def whole_model(
@@ -229,7 +232,7 @@ def whole_model(
     predictions : predictions of all layers with all kernels
     price : price of one GPU for an hour, in any currency
     """
-    dense = {row.layer: row for row in predictions if not KERNELS[row.kernel].prunes}
+    dense = {row.layer: row for row in predictions if KERNELS[row.kernel].is_baseline}
     best: dict[str, Prediction] = {}
     # With few tokens, torch always packs tiles for the kernel `small-n`, even if the kernel for many tokens
     # would be faster: see `torch.layer_plans.plan_for`
@@ -275,7 +278,8 @@ def _products(
     for layer in job.launches.layers.values():
         if layer.in_pass == place:
             row = row_of_layer[layer.name]
-            sizes = row.packed_bytes if KERNELS[row.kernel].prunes else _dense_bytes(job, row.m, row.k)
+            is_dense = KERNELS[row.kernel].is_baseline
+            sizes = _dense_bytes(job, row.m, row.k) if is_dense else row.packed_bytes
             activity_s = row.seconds * plan_activity(row.result, gpu, dtype)
             one = _Product(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes, activity_s)
             found |= dict.fromkeys(layer.stands_for, one)

@@ -20,7 +20,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.pattern import Kept
 from prunecast.patterns.tile_map import TileMap
-from prunecast.plan.kernel_plan import KernelPlan
+from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.program import WarpProgram
 
 
@@ -117,7 +117,8 @@ class Kernel:
     ----------
     name : name in tables, on the command line and in `KernelPlan.kernel`
     meaning : one-line description for help texts and pages
-    takes : type of map that the planner accepts; None for the dense product, which accepts (m, k)
+    is_baseline : True for the dense product with which all kernels are compared
+    takes : type of map that the planner accepts; None if it accepts (m, k), since it multiplies all weights
     natural_pattern : pattern string that the kernel is designed for, used if no pattern is given
     keeps : kinds of patterns that the kernel runs, as in `Pattern.keeps`
     families : names of further pattern families, or complete pattern strings, that the kernel runs
@@ -128,9 +129,9 @@ class Kernel:
     groups : True if one launch can run the tiles of all experts of a layer; the planner then has the keyword
         `loads` (tokens of each expert)
     splits : True if heavy tiles are split along K and the slices are distributed over the SMs
-    plan : planner with the arguments `(m, k, n, dtype, gpu)` or `(map, n, dtype, gpu)`, followed by one of
-        `configs` if the kernel has configs. The keyword `tiles` is the tile map if the elements of the map
-        are inside tiles
+    plan : planner with the arguments `(map, n, dtype, gpu)`, followed by one of `configs` if the kernel has
+        configs; `m, k` replace the map if `takes` is None. The keyword `tiles` is the tile map if the
+        elements of the map are inside tiles
     configs : `(map, n, dtype, gpu)` -> configs that fit on the GPU; `str(config)` is its short name
     times : `(configs, map, n, dtype, gpu)` -> `ItemTimes` of each config, by which configs are ranked; None
         if there is only one config
@@ -147,6 +148,8 @@ class Kernel:
     parts : names of the kernels that are launched one after the other; empty for a single kernel
     writes_all_rows : True if the kernel also writes rows of C without kept weights; otherwise a second launch
         writes these rows
+    weight_bits : bits of a packed weight if the kernel unpacks weights to the plan's dtype; None for the bits
+        of the dtype
     unaligned_tokens : maximum number of tokens for which rows of B and C need no alignment; for more tokens,
         rows that are not aligned are copied to padded rows
     costs : package with the cost files `costs/sm_*.toml`; empty if the kernel has no cost files
@@ -155,6 +158,7 @@ class Kernel:
 
     name: str
     meaning: str
+    is_baseline: bool = False
     takes: type[TileMap] | type[ElementMap] | None
     natural_pattern: str
     keeps: tuple[Kept, ...] = ()
@@ -176,14 +180,10 @@ class Kernel:
     fuses_in_torch: bool = True
     parts: tuple[str, ...] = ()
     writes_all_rows: bool = False
+    weight_bits: int | None = None
     unaligned_tokens: int = 0
     costs: str = ""
     traits: Callable[[KernelPlan, GpuSpec], LaunchTraits] | None = None
-
-    @property
-    def prunes(self) -> bool:
-        """True if the kernel skips weights that are pruned."""
-        return self.takes is not None
 
     @property
     def runs_any_mask(self) -> bool:
@@ -191,6 +191,10 @@ class Kernel:
         elements. Some masks may be slow.
         """
         return self.takes is ElementMap and "tiles" in self.keeps
+
+    def weight_bytes(self, dtype: str) -> float:
+        """Return the bytes of a packed weight, without indices, scales and padding."""
+        return DTYPE_BYTES[dtype] if self.weight_bits is None else self.weight_bits / 8
 
     def why_predicted_only(self, plan: KernelPlan, gpu: GpuSpec) -> str | None:
         """Return the reason why no CUDA kernel runs the plan on the GPU. Return None if one does, or if a

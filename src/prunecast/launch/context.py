@@ -52,7 +52,8 @@ class CacheState(NamedTuple):
     name: str = "cold"
     """One of `L2_STATES`."""
     weight_bytes: float = float("inf")
-    """Bytes of the weights of the whole model; only the state `model` uses this number."""
+    """Bytes of the weights of the whole model in the dtype of its launches; only the state `model` uses this
+    number. A kernel that packs weights in fewer bits is assumed to run the whole model."""
 
     @property
     def words(self) -> str:
@@ -86,12 +87,13 @@ def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
 
 def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
     element = DTYPE_BYTES[plan.dtype]
-    a, b = plan.read_share * plan.density * plan.m * plan.k * element, plan.k * plan.n * element
+    weight = KERNELS[plan.kernel].weight_bytes(plan.dtype)
+    a, b = plan.read_share * plan.density * plan.m * plan.k * weight, plan.k * plan.n * element
     c = plan.c_rows * plan.n * OUTPUT_BYTES[plan.dtype]
     if l2.name == "warm":
         share = _kept(a + b + c, gpu)
         return _Found(share, share)
-    of_a, of_b = _kept(max(l2.weight_bytes, a), gpu), _kept(b, gpu)
+    of_a, of_b = _kept(max(l2.weight_bytes * weight / element, a), gpu), _kept(b, gpu)
     return _Found((of_a * a + of_b * b) / max(a + b, 1.0), _kept(b + c, gpu))
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.kernels.table import KERNELS
 from prunecast.launch.context import LaunchContext
 from prunecast.launch.overlap import early_starts, prologue_is_hidden, prologue_under_preceding_cycles
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan, Schedule
@@ -141,7 +142,7 @@ def _write_back(plan: KernelPlan, read: RowsRead, partials: float) -> float:
     """
     rows = plan.tiles.rows_per_tile.astype(np.float64)
     written = float(rows.sum()) / plan.experts * plan.n * OUTPUT_BYTES[plan.dtype] + partials
-    a = float(rows @ plan.tiles.kept_per_tile) * DTYPE_BYTES[plan.dtype]
+    a = float(rows @ plan.tiles.kept_per_tile) * KERNELS[plan.kernel].weight_bytes(plan.dtype)
     a *= 0.5 if plan.inner is not None else plan.read_share
     b = read.rows * read.bytes_per_token * plan.n
     return written / (written + a + b) if written else 0.0

@@ -176,7 +176,7 @@ def _shape(rows: Sequence[Prediction]) -> tuple[int, int, int, str]:
 
 def _advice(subject: Prediction, engine: Engine, tiles: TileMap | None) -> tuple[Advice, ...] | None:
     plan = subject.plan
-    kept = (plan.inner or plan.tiles) if KERNELS[subject.kernel].prunes else None
+    kept = None if KERNELS[subject.kernel].is_baseline else plan.inner or plan.tiles
     if kept is not None and not _is_planned_again(subject, kept, engine):
         return None
     case = LayerCase(

@@ -9,14 +9,15 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.choice import PrunedMap, configs_of, fastest_plan, plans_with
+from prunecast.choice import PrunedMap, fastest_plan, product_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KERNELS, KernelPlan, plan_dense
+from prunecast.kernels import KERNELS, Kernel, KernelPlan, plan_dense
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.patterns.element_map import NestedMap
+from prunecast.patterns.plain import DENSE_TILE_HEIGHT
 from prunecast.patterns.tile_map import MaskArray
-from prunecast.patterns.tiling import RowTiles, nested_map
+from prunecast.patterns.tiling import RowTiles, dense_tile_map, nested_map
 from prunecast.validation.case import Case, parse_distribution
 from prunecast.validation.records import Measurement
 from prunecast.workload.pruned_maps import sparsity_for
@@ -45,7 +46,7 @@ class NoSuchKernel(BadInput):
     """Raised for a kernel that this version does not have."""
 
 
-def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
+def case_plan(case: Case, kernel: str, kept: PrunedMap, gpu: GpuSpec) -> KernelPlan:
     """Return the plan of `kernel` for the map of a case; `kept` is the result of `map_of`.
 
     Raises
@@ -56,14 +57,20 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap | None, gpu: GpuSpec) -> 
     """
     if kernel not in KERNELS:
         raise NoSuchKernel(f"{case.name}: kernel {kernel!r} cannot be planned; known: {', '.join(KERNELS)}")
-    if not KERNELS[kernel].prunes:
+    record = KERNELS[kernel]
+    if record.is_baseline:
         return plan_dense(case.m, case.k, case.n, case.dtype, gpu, tokens_lie_together=True)
-    if kept is None:
-        raise BadInput(f"{case.name}: kernel {kernel} needs a pattern, got dense")
+    check_pattern(case, record)
     return fastest_plan(kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)
 
 
-def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> KernelPlan:
+def check_pattern(case: Case, kernel: Kernel) -> None:
+    """Raise BadInput if the case keeps all weights and the kernel runs only pruned ones."""
+    if case.pattern == "dense" and not kernel.runs(case.pattern, "tiles"):
+        raise BadInput(f"{case.name}: kernel {kernel.name} needs a pattern, got dense")
+
+
+def measured_plan(row: Measurement, kept: PrunedMap, gpu: GpuSpec) -> KernelPlan:
     """Return the plan of a recorded row, with the config and the split along K that were measured.
 
     If this version of prunecast does not have the config, return the plan of `case_plan`.
@@ -73,10 +80,11 @@ def measured_plan(row: Measurement, kept: PrunedMap | None, gpu: GpuSpec) -> Ker
     BadInput : in the same cases as `case_plan`
     """
     case, kernel = row.case, row.kernel
-    if kept is not None and row.plan and kernel in KERNELS:
-        for config in configs_of(kernel, kept, case.n, case.dtype, gpu):
+    if row.plan and kernel in KERNELS:
+        product = product_of(kernel, kept, case.n, case.dtype, gpu)
+        for config in product.configs():
             if str(config) == row.config:
-                plans = plans_with(config, kernel, kept, case.n, case.dtype, gpu)
+                plans = product.plans(config)
                 return next((plan for plan in plans if recorded_fingerprint(plan) == row.plan), plans[0])
     return case_plan(case, kernel, kept, gpu)
 
@@ -86,8 +94,8 @@ TILE_FAMILIES = ("tile-wise", "vector-wise", "shuffled-block", "block", "dense-b
 SHUFFLED = ("shuffled-block", "dense-block")
 
 
-def map_of(case: Case) -> PrunedMap | None:
-    """Return the pruned map of the case; None for `dense`.
+def map_of(case: Case) -> PrunedMap:
+    """Return the map of the weights that the case keeps: for `dense`, of all weights.
 
     Raises
     ------
@@ -95,7 +103,7 @@ def map_of(case: Case) -> PrunedMap | None:
     """
     pattern = parse_pattern(case.pattern)
     if pattern.family == "dense":
-        return None
+        return dense_tile_map(case.m, case.k, DENSE_TILE_HEIGHT)
     rng = np.random.default_rng([case.m, case.k, round(1000 * case.sparsity), case.seed])
     sizes = pattern.parameters
     if pattern.family == "tvw":

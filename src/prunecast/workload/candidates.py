@@ -11,14 +11,15 @@ from prunecast.kernels import KERNELS
 from prunecast.patterns import PATTERNS, Pattern
 from prunecast.patterns.sources import Layer
 
-_DENSE = tuple(name for name, kernel in KERNELS.items() if not kernel.prunes)
-
 
 class Candidate(NamedTuple):
     """A kernel, and the pattern to which weights are pruned for it."""
 
     kernel: str
     pattern: str
+    natural: bool = False
+    """True if the pattern is the natural (default) one of the kernel. It is then reduced to fit a layer, and
+    patterns with a fixed sparsity, such as 2:4, ignore the requested sparsity."""
 
 
 def kernels_of(pattern: str) -> tuple[str, ...]:
@@ -94,7 +95,8 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Return the kernels to predict, each with its pattern.
 
-    The dense kernel comes first and is always included, since it is the baseline of speedups.
+    The dense kernel comes first and is always included, since it is the baseline of speedups. Other kernels
+    of dense weights run their own pattern whatever `pattern` is.
 
     Parameters
     ----------
@@ -107,18 +109,22 @@ def candidates(
     ------
     BadInput : a kernel is unknown, or cannot run the pattern
     """
-    able = tuple(dict.fromkeys((*_DENSE, *kernels_of(pattern)))) if pattern else tuple(KERNELS)
-    usual = able if pattern else tuple(kernel for kernel in able if not KERNELS[kernel].opt_in)
-    everything = tuple(kernel for kernel in usual if takes(kernel, tokens))
-    names = (kernels,) if isinstance(kernels, str) else tuple(kernels)
-    asked = everything if kernels == "all" else tuple(check_choice("kernel", name, KERNELS) for name in names)
-    for kernel in asked:
-        if KERNELS[kernel].prunes and kernel not in able:
-            raise BadInput(
-                f"kernel {kernel} cannot run pattern {pattern}; {', '.join(kernels_of(pattern or ''))} can"
-            )
-    chosen = [KERNELS[kernel] for kernel in able if kernel in asked or not KERNELS[kernel].prunes]
-    return tuple(Candidate(k.name, pattern if k.prunes and pattern else k.natural_pattern) for k in chosen)
+    dense = [name for name, kernel in KERNELS.items() if kernel.natural_pattern == "dense"]
+    runs = kernels_of(pattern) if pattern else ()
+    able = dict.fromkeys((*dense, *runs)) if pattern else dict.fromkeys(KERNELS)
+    names = [kernels] if isinstance(kernels, str) else list(kernels)
+    if kernels == "all":
+        usual = (name for name in able if name in runs or not KERNELS[name].opt_in)
+        names = [name for name in usual if takes(name, tokens)]
+    for name in names:
+        if check_choice("kernel", name, KERNELS) not in able:
+            raise BadInput(f"kernel {name} cannot run pattern {pattern}; {', '.join(runs)} can")
+    own = dense if pattern else able
+    return tuple(
+        Candidate(name, KERNELS[name].natural_pattern if name in own else str(pattern), name in own)
+        for name in able
+        if name in names or KERNELS[name].is_baseline
+    )
 
 
 FEWEST_ZEROS = 0.05

@@ -153,8 +153,6 @@ class LayerLaunches:
     engine : predicts the launches
     layers : rows of the result table, each with the tokens of one pass
     dtype : the requested format, or None
-    natural : the patterns are the natural (default) ones of the kernels. They are reduced to fit a layer, and
-        2:4 keeps its fixed sparsity
     maker : prunes the layers to maps
     product : way to compute convolutions, one of `conv_settings.PRODUCTS`
     in_planes : convolutions run as in torch, on zero-padded images
@@ -166,7 +164,6 @@ class LayerLaunches:
     engine: Engine
     layers: Mapping[str, WorkloadLayer]
     dtype: str | None
-    natural: bool
     maker: MapMaker
     product: str = "best"
     in_planes: bool = False
@@ -181,12 +178,14 @@ class LayerLaunches:
 
         For the kernel `two-part`, dense blocks are chosen by predicted time.
         """
-        pattern = maker.fit(layer.name, candidate.pattern, natural=self.natural).pattern
+        pattern = maker.fit(layer.name, candidate.pattern, natural=candidate.natural).pattern
         is_given = layer.name in maker.given
         if is_given or not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
             guide = self._guide(candidate.kernel)
-            return maker.map_of(layer.name, candidate.pattern, sparsity, natural=self.natural, guide=guide)
-        target_sparsity = sparsity_for(pattern, sparsity, natural=self.natural)
+            return maker.map_of(
+                layer.name, candidate.pattern, sparsity, natural=candidate.natural, guide=guide
+            )
+        target_sparsity = sparsity_for(pattern, sparsity, natural=candidate.natural)
         return blocks_in_two(
             maker.importance(layer.name, pattern),
             pattern.sparsity_to_prune(target_sparsity),

@@ -128,7 +128,7 @@ class ServingTimes:
         table = predict(weights, progress=progress, crossovers=False, **settings)
         assert table.whole is not None
         times = [phase.best.time for phase in table.whole.phases]
-        is_pruned = any(KERNELS[kernel].prunes for kernel in table.fastest_kernels())
+        is_pruned = any(not KERNELS[kernel].is_baseline for kernel in table.fastest_kernels())
         return cls(
             model=name_of(weights),
             gpu=spec,

@@ -17,7 +17,7 @@ from prunecast.axes import Palette, in_thousands, log_axis, tip
 from prunecast.codesign.pictures.palette import SCREEN
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import DTYPE_BYTES, KernelPlan
+from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
 from prunecast.simulator.simulate import record
@@ -114,8 +114,8 @@ def _bytes(row: RooflinePoint) -> dict[str, float]:
     if isinstance(row.result, SimResult):
         return {"DRAM": row.result.dram_bytes, "L2": row.result.l2_bytes}
     plan = row.plan
-    elements = plan.m * plan.k * plan.density + plan.k * plan.n + plan.m * plan.n
-    return {"DRAM": elements * DTYPE_BYTES[plan.dtype]}
+    weights = plan.m * plan.k * plan.density * KERNELS[plan.kernel].weight_bytes(plan.dtype)
+    return {"DRAM": weights + (plan.k + plan.m) * plan.n * DTYPE_BYTES[plan.dtype]}
 
 
 def _peaks(rows: Sequence[RooflinePoint], gpu: GpuSpec, clock_hz: float) -> dict[str, float]:

@@ -36,7 +36,7 @@ def with_speedups(rows: Sequence[Row]) -> list[Row]:
 
     The field is None if the case cannot be run, or if there is no dense result for its GPU and shape.
     """
-    dense = {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if not KERNELS[r["kernel"]].prunes}
+    dense = {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if KERNELS[r["kernel"]].is_baseline}
     found = []
     for row in rows:
         base_s = dense.get((row["gpu"], shape_text(row)))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
-from prunecast.kernels import KernelPlan, compile
+from prunecast.kernels import KERNELS, KernelPlan, compile
 from prunecast.patterns import ElementMap, element_map_from_mask
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES
@@ -180,7 +180,7 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
     BadInput : no kernel of the project can run the plan on this device
     """
     operator = compile(plan, inputs.weights)
-    kept_bytes = DTYPE_BYTES[plan.dtype] * plan.density * plan.m * plan.k
+    kept_bytes = KERNELS[plan.kernel].weight_bytes(plan.dtype) * plan.density * plan.m * plan.k
     sets = inputs.sets(kept_bytes, columns_of_any(plan.tiles))
     operators = [operator, *(operator.copy() for _ in range(sets - 1))]
 

@@ -14,7 +14,7 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.validation.case import Case
-from prunecast.validation.case_maps import case_plan, map_of, recorded_fingerprint
+from prunecast.validation.case_maps import case_plan, check_pattern, map_of, recorded_fingerprint
 from prunecast.validation.measure.contestants import (
     Inputs,
     Runner,
@@ -152,7 +152,7 @@ def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> l
     If the pruned map of the case cannot be created, the rows of all entries are marked as skipped.
     """
     try:
-        kept = map_of(case) if kernels else None
+        kept = map_of(case)
     except (BadInput, MemoryError) as reason:
         return [_skipped(case, kernel, reason) for kernel in kernels]
     return [_prepare(bench, replace(case, kernels=(kernel,)), kernel, kept, inputs) for kernel in kernels]
@@ -163,10 +163,10 @@ def _skipped(case: Case, kernel: str, reason: Exception) -> _Entry:
     return _Entry(Measurement(case=own, kernel=kernel, marks=(f"skipped: {line}",)), [])
 
 
-def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs) -> _Entry:
+def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: Inputs) -> _Entry:
     """Build a kernel, check its result and capture its graphs; on failure, mark the row with the reason."""
     row = Measurement(case=case, kernel=kernel)
-    mask = None if kept is None or not KERNELS[kernel].prunes else kept.mask()
+    mask = None if KERNELS[kernel].is_baseline else kept.mask()
     most = case.k if mask is None else int(mask.sum(axis=1).max(initial=1))
     library = KERNELS[kernel].library
     try:
@@ -183,13 +183,12 @@ def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inp
 
 
 def _runners(
-    bench: _Bench, case: Case, kernel: str, kept: PrunedMap | None, inputs: Inputs
+    bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: Inputs
 ) -> tuple[list[Runner], str]:
     record = KERNELS[kernel]
-    if not record.prunes:
+    if record.is_baseline:
         return dense_runners(inputs, bench.dense(case.dtype)), ""
-    if kept is None:
-        raise BadInput(f"{kernel} needs a pattern")
+    check_pattern(case, record)
     if record.runs_any_mask:
         return [csr_runner(kept, inputs, bench.stream)], ""
     plan = case_plan(case, kernel, kept, bench.gpu)

@@ -107,11 +107,11 @@ def choices(rows: Iterable[Judged], engine: str) -> list[_Decision]:
     The alternatives are the sparse kernels and tile heights that were measured, and the dense kernel.
     """
     counted = [row for row in rows if row.counts]
-    dense = {_layer(row): row for row in counted if not KERNELS[row.family].prunes}
+    dense = {_layer(row): row for row in counted if KERNELS[row.family].is_baseline}
     tiled = (
         row
         for row in counted
-        if KERNELS[row.family].prunes
+        if not KERNELS[row.family].is_baseline
         and row.case.pattern.startswith(("tile-wise", "block", "shuffled-block"))
     )
     found = []
@@ -141,7 +141,7 @@ def _choice(key: tuple[object, ...], rows: list[Judged], engine: str) -> _Decisi
 
 
 def _name(row: Judged) -> str:
-    return f"{row.family} {row.case.pattern}" if KERNELS[row.family].prunes else row.family
+    return row.family if KERNELS[row.family].is_baseline else f"{row.family} {row.case.pattern}"
 
 
 class Bound(NamedTuple):
@@ -190,7 +190,7 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
     for row in rows:
         if not row.counts or row.case.state != "burst":
             continue
-        if not KERNELS[row.family].prunes:
+        if KERNELS[row.family].is_baseline:
             dense[row.case.layer] = row
         elif (KERNELS[row.family], row.case.pattern, row.case.distribution) == equal_tiles:
             curves.setdefault(row.case.layer, {})[1.0 - row.case.sparsity] = row

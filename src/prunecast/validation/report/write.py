@@ -23,7 +23,7 @@ from prunecast.validation.scatter import draw_scatter
 from prunecast.validation.validate import Validation
 
 OWN = tuple(k.name for k in KERNELS.values() if k.takes is TileMap and k.most_tokens is None)
-DENSE = tuple(k.name for k in KERNELS.values() if not k.prunes)
+DENSE = tuple(k.name for k in KERNELS.values() if k.is_baseline)
 WORST = 10
 NEAR_POINTS = 3
 """Largest error of a predicted crossover density, in percentage points, that still counts as correct."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prunecast.choice import TIE, configs_of, fastest_plan, plans_with
+from prunecast.choice import TIE, fastest_plan, product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels import Schedule, run_reference
 from prunecast.kernels.two_of_four.cuda.operator import _check_sparse_form
@@ -49,8 +49,8 @@ def test_one_heavy_tile_is_split_and_the_product_stays() -> None:
 def test_a_split_plan_is_taken_where_the_closed_form_finds_it_faster(counts: list[int], n: int) -> None:
     kept = nested(tiles_with(256, 8192, counts))
     chosen = estimate(fastest_plan("2:4", kept, n, "fp16", GPU), GPU).seconds
-    for config in configs_of("2:4", kept, n, "fp16", GPU):
-        whole, *split = plans_with(config, "2:4", kept, n, "fp16", GPU)
+    for config in product_of("2:4", kept, n, "fp16", GPU).configs():
+        whole, *split = product_of("2:4", kept, n, "fp16", GPU).plans(config)
         assert whole.work.parts.max() == 1
         assert all(plan.work.parts.max() > 1 for plan in split)
         assert chosen <= TIE * min(estimate(plan, GPU).seconds for plan in (whole, *split))

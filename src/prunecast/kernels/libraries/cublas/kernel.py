@@ -126,6 +126,7 @@ def _counter_seconds(tiles: float, gpu: GpuSpec) -> float:
 DENSE = Kernel(
     name="dense",
     meaning="all weights, pruned or not, by the vendor's library: what the others are compared with",
+    is_baseline=True,
     takes=None,
     natural_pattern="dense",
     families=("dense",),
