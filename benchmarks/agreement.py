@@ -26,6 +26,8 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS, KernelPlan, PlanDoesNotFit
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.patterns.plain import DENSE_TILE_HEIGHT
+from prunecast.patterns.tiling import dense_tile_map
 from prunecast.workload.engines import simulate
 
 GPUS = ("h200-sxm", "h100-sxm", "b200", "a100-sxm4-40gb", "rtx-4090", "v100-sxm2-16gb", "t4", "gtx-1080-ti")
@@ -62,19 +64,19 @@ class Case(NamedTuple):
     def plan(self) -> KernelPlan:
         """Raise BadInput or PlanDoesNotFit if the kernel does not run it."""
         gpu = load_gpu(self.gpu)
-        if not KERNELS[self.kernel].prunes:
-            return KERNELS[self.kernel].plan(self.m, self.k, self.n, self.dtype, gpu)
         return fastest_plan(self.kernel, self.kept(), self.n, self.dtype, gpu)
 
     def kept(self) -> TileMap | ElementMap:
-        """The map that the kernel multiplies."""
+        """The map that the kernel multiplies, by its natural pattern."""
         kernel, rng = KERNELS[self.kernel], np.random.default_rng(self.seed)
+        if kernel.natural_pattern == "dense":
+            return dense_tile_map(self.m, self.k, DENSE_TILE_HEIGHT)
         if kernel.takes is TileMap:
             return _tiles(self, rng)
         if kernel.natural_pattern == "2:4":
             place = rng.random((self.m, self.k // 4, 4)).argsort(axis=2)
             return element_map_from_mask((place < 2).reshape(self.m, -1), "2:4")
-        if self.kernel == "balanced":
+        if kernel.natural_pattern.startswith("balanced"):
             bank = min(self.height, 64)
             kept = max(round(self.density * bank), 1)
             place = rng.random((self.m, self.k // bank, bank)).argsort(axis=2)
@@ -84,15 +86,16 @@ class Case(NamedTuple):
 
 def _tiles(case: Case, rng: np.random.Generator) -> TileMap:
     """Tiles of `height` rows; equal for block-sparse, else as the shape says."""
-    height = 64 if case.kernel == "block-sparse" else min(case.height, case.m)
+    in_blocks = KERNELS[case.kernel].natural_pattern.startswith("block")
+    height = 64 if in_blocks else min(case.height, case.m)
     tiles = 0 if case.shape == "no tile" else 1 if case.shape == "one tile" else -(-case.m // height)
     share = np.full(tiles, case.density)
-    if case.kernel != "block-sparse":
+    if not in_blocks:
         share = np.clip(share * rng.lognormal(0.0, 0.5, tiles), 0.0, 1.0)
     if case.shape == "half empty":
         share[rng.random(tiles) < 0.5] = 0.0
     kept = np.rint(share * case.k).astype(int)
-    if case.kernel == "block-sparse":
+    if in_blocks:
         blocks = rng.random((tiles, case.k // 64)) < share[:, None]
         columns = [np.flatnonzero(np.repeat(own, 64)) for own in blocks]
         kept = np.array([own.size for own in columns], int)
@@ -106,7 +109,7 @@ def _tiles(case: Case, rng: np.random.Generator) -> TileMap:
         row_index=np.arange(rows),
         column_start=np.concatenate(([0], np.cumsum(kept))).astype(int),
         column_index=np.concatenate([np.zeros(0, int), *columns]),
-        pattern="block:64x64" if case.kernel == "block-sparse" else f"tile-wise:{height}",
+        pattern="block:64x64" if in_blocks else f"tile-wise:{height}",
     )
 
 

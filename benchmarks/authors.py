@@ -239,7 +239,9 @@ def _wmma_program(config: TileConfig) -> WarpProgram:
             Instruction(Op.SHARED, a + b, _reads(a) + _reads(b), per_k16=True),
             Instruction(Op.SYNC),
             Instruction(Op.SHARED, operands, 4 * sum(parts), per_k16=True),
-            Instruction(Op.MMA_SYNC, config.fma_per_warp_per_k16, config.instructions_per_k16, per_k16=True),
+            Instruction(
+                Op.BLOCKING_MMA, config.fma_per_warp_per_k16, config.instructions_per_k16, per_k16=True
+            ),
             *_loads(config, index, ahead=stages),
         ),
         end=(

@@ -6,54 +6,20 @@ import pytest
 from benchmarks.agreement import SINGLE, drawn, pairs, timed
 from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import KERNELS, KernelPlan, Schedule
+from prunecast.kernels import KernelPlan, Schedule
 from prunecast.models import bound_cycles, estimate
-from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
+from prunecast.patterns import TileMap
 from prunecast.simulator import ATTRIBUTION, PIPES, STALLS, simulate
 from prunecast.workload.engines import simulate as simulate_as_commands
-from tests.kernels.layouts import PLANNED
+from tests.kernels.layouts import NEED_AMPERE, PLANNED, example_plan, tiles_keeping
 
 GPUS = ("h200-sxm", "a100-sxm4-80gb", "t4", "v100-sxm2-16gb", "rtx-4090", "b200")
 M, K, N = 640, 512, 1000
 
 
-def tile_map(m: int, k: int, height: int, keep: float, *, ramp: bool = False) -> TileMap:
-    """Tiles of `height` rows with random columns; with `ramp`, more of them from tile to tile."""
-    rng = np.random.default_rng(7)
-    tiles = m // height
-    share = np.linspace(0.0, 2.0, tiles) if ramp else np.ones(tiles)
-    kept = np.clip(np.rint(share * keep * k), 0, k).astype(int)
-    return TileMap(
-        m=m,
-        k=k,
-        row_start=np.arange(tiles + 1) * height,
-        row_index=np.arange(m),
-        column_start=np.concatenate(([0], np.cumsum(kept))),
-        column_index=np.concatenate([np.sort(rng.choice(k, count, replace=False)) for count in kept]),
-        pattern=f"tile-wise:{height}",
-    )
-
-
-def element_map(*, two_of_four: bool) -> ElementMap:
-    """A random quarter of the elements, or the first and third of every four."""
-    if two_of_four:
-        return element_map_from_mask(np.tile([True, False, True, False], (M, K // 4)), "2:4")
-    mask = np.random.default_rng(3).random((M, K)) < 0.25
-    return element_map_from_mask(mask, "unstructured")
-
-
 def plan_for(kernel: str, gpu: GpuSpec) -> KernelPlan:
     """A small plan of the kernel, uneven where the kernel allows it."""
-    if kernel == "dense":
-        return KERNELS[kernel].plan(M, K, N, "fp16", gpu)
-    two_of_four = kernel in ("2:4", "cusparselt")
-    if two_of_four or kernel in ("csr", "balanced"):
-        return fastest_plan(kernel, element_map(two_of_four=two_of_four), N, "fp16", gpu)
-    height = 64 if kernel == "block-sparse" else 128
-    tokens = 48 if kernel == "small-n" else N
-    return fastest_plan(
-        kernel, tile_map(M, K, height, 0.4, ramp=kernel != "block-sparse"), tokens, "fp16", gpu
-    )
+    return example_plan(kernel, M, K, N, gpu)
 
 
 def cases() -> list[tuple[str, str]]:
@@ -62,7 +28,7 @@ def cases() -> list[tuple[str, str]]:
     return [
         (kernel, gpu)
         for kernel, gpu in pairs
-        if kernel not in ("2:4", "cusparselt", "small-n") or load_gpu(gpu).sparse_tensor_factor > 0
+        if kernel not in NEED_AMPERE or load_gpu(gpu).sparse_tensor_factor > 0
     ]
 
 
@@ -119,7 +85,8 @@ def test_both_engines_are_of_one_mind(kernel: str) -> None:
 @pytest.mark.parametrize("assignment", ["longest-first", "stream-k"])
 def test_stspmm_runs_under_every_assignment(assignment: str) -> None:
     gpu = load_gpu("h200-sxm")
-    tiles = tile_map(2048, 2048, 128, 0.25, ramp=True)
+    kept = np.rint(np.linspace(0.0, 0.5, 16) * 2048).astype(int)
+    tiles = tiles_keeping(kept.tolist(), height=128, k=2048)
     plan = fastest_plan("stspmm", tiles, 4096, "fp16", gpu, assignment=assignment)
     assert plan.schedule is Schedule.STATIC
     result = simulate(plan, gpu)

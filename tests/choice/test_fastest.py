@@ -11,7 +11,12 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels import KERNELS, KernelPlan, PlanDoesNotFit, Schedule, plan_stspmm
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.models import estimate
-from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, tiles_of_density, two_of_four
+from tests.kernels.layouts import (
+    PLANNED,
+    elements_of_density,
+    example,
+    tiles_keeping,
+)
 from tests.toy_gpu import toy_gpu
 
 H200 = load_gpu("h200-sxm")
@@ -40,11 +45,7 @@ def test_the_chosen_config_is_the_models_best_within_two_per_cent(gpu, kernel, m
 
 @pytest.mark.parametrize("kernel", [name for name in PLANNED if KERNELS[name].times is not None])
 def test_every_config_of_a_kernel_can_be_planned_and_told_by_its_name(kernel):
-    kept = {
-        "2:4": two_of_four(256, 512),
-        "cusparselt": two_of_four(256, 512),
-        "balanced": elements_of_density(256, 512, 0.2),
-    }.get(kernel, tiles_of_density(256, 512, 64, 0.4))
+    kept = example(kernel, 256, 512)
     configs = product_of(kernel, kept, 40, "fp16", H200).configs()
     assert len({str(config) for config in configs}) == len(configs) > 1
     planned = 0

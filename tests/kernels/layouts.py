@@ -4,13 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from prunecast.kernels import KERNELS
+from prunecast.choice import fastest_plan
+from prunecast.hardware import GpuSpec
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tiling import dense_tile_map
 
 __all__ = [
+    "NEED_AMPERE",
     "PLANNED",
     "elements_of_density",
+    "example",
+    "example_plan",
     "tiles_keeping",
     "tiles_of_density",
     "two_of_four",
@@ -20,6 +26,34 @@ __all__ = [
 
 PLANNED = tuple(name for name, kernel in KERNELS.items() if not kernel.parts)
 """Kernels of one launch."""
+NEED_AMPERE = tuple(
+    name
+    for name in PLANNED
+    if KERNELS[name].natural_pattern == "2:4"
+    or min((entry.least for entry in KERNELS[name].compilers.values()), default=0) >= 80
+)
+"""Kernels that need compute capability 8.0: for sparse tensor cores, or since nothing older compiles them."""
+
+
+def example(kernel: str, m: int, k: int, density: float = 0.4) -> TileMap | ElementMap:
+    """A map that the kernel runs, by its natural pattern; tiles of 64 rows keep from 0 to 2 * density."""
+    record = KERNELS[kernel]
+    if record.natural_pattern == "dense":
+        return dense_tile_map(m, k, 64)
+    if record.natural_pattern == "2:4":
+        return two_of_four(m, k)
+    if record.takes is ElementMap:
+        return elements_of_density(m, k, density)
+    share = np.linspace(0.0, min(2.0 * density, 1.0), -(-m // 64))
+    return tiles_keeping(np.rint(share * k).astype(int).tolist(), height=64, k=k, m=m)
+
+
+def example_plan(
+    kernel: str, m: int, k: int, n: int, gpu: GpuSpec, *, dtype: str = "fp16", density: float = 0.4
+) -> KernelPlan:
+    """The plan of `example` with n tokens, or with the most that the kernel supports."""
+    tokens = min(n, KERNELS[kernel].most_tokens or n)
+    return fastest_plan(kernel, example(kernel, m, k, density), tokens, dtype, gpu)
 
 
 def tiles_keeping(

@@ -24,14 +24,26 @@ from prunecast.kernels.tile.tile_plan import _steps_are_slabs
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op
-from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, tiles_of_density, two_of_four
+from tests.kernels.layouts import (
+    NEED_AMPERE,
+    PLANNED,
+    elements_of_density,
+    example_plan,
+    tiles_keeping,
+    tiles_of_density,
+    two_of_four,
+)
 from tests.kernels.plan_laws import check_plan
 from tests.toy_gpu import toy_gpu
 
 M, K, N = 256, 192, 104
-ON_CUDA_CORES = ("csr", "balanced", "dense", "tile-wise", "stspmm", "block-sparse")
+ON_CUDA_CORES = tuple(
+    name
+    for name in PLANNED
+    if KERNELS[name].natural_pattern != "2:4"
+    and any("fp32" in e.dtypes for e in KERNELS[name].compilers.values()) is bool(KERNELS[name].compilers)
+)
 """In fp32, on every GPU."""
-MOST_TOKENS = {"small-n": 64}
 FIRST_OF = {load_gpu(name).compute_capability: name for name in reversed(gpu_names())}
 GPUS_AND_DTYPES = [
     *((name, "fp16") for name in gpu_names()),
@@ -41,15 +53,7 @@ GPUS_AND_DTYPES = [
 
 
 def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> KernelPlan:
-    if kernel == "dense":
-        return KERNELS[kernel].plan(M, K, n, dtype, gpu)
-    layout = {
-        "2:4": two_of_four(M, K),
-        "cusparselt": two_of_four(M, K),
-        "csr": elements_of_density(M, K, 0.2),
-        "balanced": elements_of_density(M, K, 0.2),
-    }.get(kernel, tiles_of_density(M, K, 64, 0.4))
-    return fastest_plan(kernel, layout, min(n, MOST_TOKENS.get(kernel, n)), dtype, gpu)
+    return example_plan(kernel, M, K, n, gpu, dtype=dtype)
 
 
 @pytest.mark.parametrize("kernel", PLANNED)
@@ -57,7 +61,7 @@ def plan_by_name(kernel: str, gpu, *, n: int = N, dtype: str = "fp16") -> Kernel
 def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, dtype):
     gpu = load_gpu(name)
     old = gpu.compute_capability < 80
-    refused = old and (kernel in ("2:4", "cusparselt", "small-n") or dtype == "bf16" or dtype == "tf32")
+    refused = old and (kernel in NEED_AMPERE or dtype == "bf16" or dtype == "tf32")
     refused = refused or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
     refused = refused or (dtype == "tf32" and kernel in ("small-n", "csr", "balanced"))
     none = gpu.tensor_fp16_fma_per_clk_per_sm == 0 and dtype == "fp16"

@@ -96,7 +96,7 @@ def test_copies_through_registers_store_in_shared_memory_what_they_loaded():
 def test_a_step_multiplies_the_whole_tile_and_only_kept_weights():
     for v, order in CASES:
         fma = v.shape.block_m * v.shape.block_n * 16 // (2 if v.is_sparse else 1)
-        assert total(bound_programs(v, order), "step", (Op.MMA, Op.MMA_SYNC), 16) == fma
+        assert total(bound_programs(v, order), "step", (Op.MMA, Op.BLOCKING_MMA), 16) == fma
 
 
 def test_an_item_writes_its_tile_or_its_sums_once():

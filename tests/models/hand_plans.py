@@ -83,7 +83,7 @@ def one_role_programs(stages: int) -> tuple[WarpProgram, ...]:
             Instruction(Op.WAIT_FULL),
             Instruction(Op.SYNC),
             *copies(stages - 1),
-            Instruction(Op.MMA_SYNC, 16384, per_k16=True),
+            Instruction(Op.BLOCKING_MMA, 16384, per_k16=True),
         ),
         end=(*_fix_up(), Instruction(Op.STORE_C, 2048, when=When.FINAL)),
     )

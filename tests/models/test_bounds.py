@@ -58,7 +58,7 @@ def test_longest_list_of_a_static_plan_binds():
 
 
 def test_tensor_work_of_two_warps_has_two_sub_partitions():
-    step = (Instruction(Op.MMA_SYNC, 16384, per_k16=True),)
+    step = (Instruction(Op.BLOCKING_MMA, 16384, per_k16=True),)
     plan = hand_plan([64], 64, programs=(WarpProgram(role="w", warps=2, step=step),))
     # 4 groups x 2 warps x 16384 FMA at 2 x 256
     assert bound_cycles(plan, toy_gpu(), CLOCK_HZ)["tensor"] == 4 * 2 * 16384 / 512

@@ -7,12 +7,11 @@ import prunecast.models
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KERNELS
 from prunecast.models import Quantity, bound_cycles, estimate, plan_amounts
 from prunecast.patterns.element_map import element_map_from_mask
 from prunecast.patterns.tile_map import TileMap
 from prunecast.simulator import simulate
-from tests.kernels.layouts import PLANNED
+from tests.kernels.layouts import NEED_AMPERE, PLANNED, example_plan
 from tests.toy_gpu import toy_gpu
 
 GPUS = ("h200-sxm", "a100-sxm4-80gb", "t4", "toy")
@@ -37,24 +36,10 @@ def tiles_of(kept, k=K, height=128):
 
 
 def plan_of(kernel, gpu, n=N, density=0.25):
-    if kernel == "dense":
-        return KERNELS[kernel].plan(M, K, n, "fp16", gpu)
-    if kernel in ("csr", "balanced"):
-        mask = np.random.default_rng(3).random((M, K)) < density
-        return fastest_plan(kernel, element_map_from_mask(mask, "unstructured"), n, "fp16", gpu)
-    if kernel in ("2:4", "cusparselt"):
-        mask = np.tile([True, False, True, False], (M, K // 4))
-        return fastest_plan(kernel, element_map_from_mask(mask, "2:4"), n, "fp16", gpu)
-    kept = np.rint(density * K * np.linspace(0.5, 1.5, M // 128)).astype(int)
-    return fastest_plan(kernel, tiles_of(kept), min(n, 48) if kernel == "small-n" else n, "fp16", gpu)
+    return example_plan(kernel, M, K, n, gpu, density=density)
 
 
-CASES = [
-    (kernel, gpu)
-    for kernel in PLANNED
-    for gpu in GPUS
-    if gpu != "t4" or kernel not in ("2:4", "cusparselt", "small-n")
-]
+CASES = [(kernel, gpu) for kernel in PLANNED for gpu in GPUS if gpu != "t4" or kernel not in NEED_AMPERE]
 
 
 @pytest.mark.parametrize(("kernel", "gpu_name"), CASES)

@@ -105,7 +105,7 @@ def _executions(kernel: Kernel, names: tuple[str, ...], ops: tuple[Op, ...]) -> 
 def _row(machine: Machine, code: Instruction) -> list[int]:
     ticks = {
         Op.MMA: math.ceil(code.amount * machine.tensor_ticks_per_kfma / 1024),
-        Op.MMA_SYNC: math.ceil(code.amount * machine.tensor_ticks_per_kfma / 1024),
+        Op.BLOCKING_MMA: math.ceil(code.amount * machine.tensor_ticks_per_kfma / 1024),
         Op.FMA: machine.fma_ticks,
     }
     row = [0] * engine.I_FIELDS

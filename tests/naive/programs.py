@@ -35,7 +35,7 @@ _FILLERS = (
     Instruction(Op.SHARED, amount=100),
     Instruction(Op.SHARED, amount=33, per_k16=True, issue=2),
     Instruction(Op.MMA, amount=700, operand_bytes=50),
-    Instruction(Op.MMA_SYNC, amount=300, per_k16=True, operand_bytes=40),
+    Instruction(Op.BLOCKING_MMA, amount=300, per_k16=True, operand_bytes=40),
     Instruction(Op.WAIT_MMA, amount=0),
     Instruction(Op.WAIT_MMA, amount=1, issue=2),
     Instruction(Op.LOAD_INDEX, amount=64),
@@ -57,7 +57,7 @@ _OUTSIDE = (
     Instruction(Op.ISSUE, issue=4),
     Instruction(Op.SYNC),
     Instruction(Op.SHARED, amount=60),
-    Instruction(Op.MMA_SYNC, amount=300),
+    Instruction(Op.BLOCKING_MMA, amount=300),
     Instruction(Op.LOAD_INDEX, amount=64),
     Instruction(Op.ISSUE, issue=2, per_k16=True),
     Instruction(Op.STORE_C, amount=9, when=When.FINAL),
@@ -198,7 +198,7 @@ def shared_kernels(draw: DrawFn, most_warps: int = 4) -> Kernel:
     copies = draw(_copies(ahead=stages - 1))
     wait = (Instruction(Op.WAIT_FULL), Instruction(Op.SYNC))
     mma = Instruction(
-        Op.MMA_SYNC, amount=draw(st.integers(0, 3000)), per_k16=True, operand_bytes=100, issue=2
+        Op.BLOCKING_MMA, amount=draw(st.integers(0, 3000)), per_k16=True, operand_bytes=100, issue=2
     )
     program = WarpProgram(
         role="all",

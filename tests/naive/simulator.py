@@ -260,7 +260,7 @@ class Simulation:
         elif op == Op.RELEASE:
             released = todo.run.base + todo.current - todo.code.amount
             self.arrive_later(self.barriers.empty(warp.block, released), cycle + 1, cycle)
-        elif op in (Op.MMA, Op.MMA_SYNC):
+        elif op in (Op.MMA, Op.BLOCKING_MMA):
             self.multiply(warp, todo, cycle)
         elif op == Op.FMA:
             done = warp.part.fma.charge(cycle, todo.length * self.machine.fma_ticks)
@@ -292,7 +292,7 @@ class Simulation:
         operands = todo.code.operand_bytes * todo.times
         done = max(warp.part.tensor.charge(cycle, cost), self.through_shared(warp.block.sm, cycle, operands))
         warp.previous_mma, warp.last_mma = warp.last_mma, done + self.machine.tensor_latency
-        if todo.code.op == Op.MMA_SYNC:
+        if todo.code.op == Op.BLOCKING_MMA:
             self.sleep_after(warp, "wait tensor", done)
 
     def move_sums(self, warp: Warp, todo: Todo, cycle: int) -> None:

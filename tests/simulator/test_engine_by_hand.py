@@ -167,9 +167,9 @@ def test_mma_sync_waits_for_the_pipe_and_not_for_the_result(simulate: Simulate) 
     machine = Machine(
         tensor_ticks_per_kfma=8 * 4096, tensor_latency=5, shared_ticks_per_kib=cycles_per_kib(10)
     )
-    by_pipe = one_role(begin=(Instruction(Op.MMA_SYNC, 1024, operand_bytes=512),))
-    by_operands = one_role(begin=(Instruction(Op.MMA_SYNC, 1024, operand_bytes=KIB),))
-    # 0: MMA_SYNC; ready when pipe (8) and operands (5 or 10) are through; then EXIT.
+    by_pipe = one_role(begin=(Instruction(Op.BLOCKING_MMA, 1024, operand_bytes=512),))
+    by_operands = one_role(begin=(Instruction(Op.BLOCKING_MMA, 1024, operand_bytes=KIB),))
+    # 0: BLOCKING_MMA; ready when pipe (8) and operands (5 or 10) are through; then EXIT.
     assert simulate(machine, by_pipe, listed(EMPTY)).cycles == 9
     assert simulate(machine, by_operands, listed(EMPTY)).cycles == 11
 
@@ -235,10 +235,10 @@ def test_what_one_warp_does_reaches_another_in_the_next_cycle(simulate: Simulate
 
 def test_tensor_pipe_works_for_all_columns_of_a_step(simulate: Simulate) -> None:
     machine = Machine(tensor_ticks_per_kfma=8 * 4096, shared_ticks_per_kib=cycles_per_kib(10))
-    mma = Instruction(Op.MMA_SYNC, 1024, per_k16=True, operand_bytes=512)
+    mma = Instruction(Op.BLOCKING_MMA, 1024, per_k16=True, operand_bytes=512)
     kernel = replace(one_role(step=(mma,)), block_k=48)
     result = simulate(machine, kernel, listed(Item(k_count=40)))
-    # 40 columns, k16 = 3. 0..2: MMA_SYNC; pipe until 24, operands until 15. 24: EXIT.
+    # 40 columns, k16 = 3. 0..2: BLOCKING_MMA; pipe until 24, operands until 15. 24: EXIT.
     assert (result.cycles, result.sm_tensor_ticks) == (25, [24 * 4096])
 
 

@@ -1,7 +1,5 @@
 """Real kernels: the engine runs the lowered plan, its slow twin reads the plan itself, and they agree."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -17,26 +15,15 @@ from prunecast.patterns import element_map_from_mask
 from prunecast.plan.assignment import assign_longest_first, split_items
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
-from tests.kernels.layouts import PLANNED, elements_of_density, tiles_keeping, two_of_four
+from tests.kernels.layouts import PLANNED, elements_of_density, example_plan, tiles_keeping
 from tests.naive.engine_adapter import launch_engine
 from tests.naive.from_plan import kernel_of, machine_of, work_of
 from tests.naive.simulator import simulate_naively
 from tests.toy_gpu import toy_gpu
 
-M, K, N = 200, 320, 150
+M, K, N = 208, 320, 150
 """Ragged on purpose: no block is full at the edges."""
 TILES = tiles_keeping([300, 40, 0, 170], height=64, m=M, k=K)
-LAYOUTS = {
-    "dense": (M, K),
-    "tile-wise": (TILES,),
-    "stspmm": (TILES,),
-    "small-n": (TILES,),
-    "block-sparse": (TILES,),
-    "2:4": (two_of_four(M, K),),
-    "cusparselt": (two_of_four(208, K),),
-    "csr": (elements_of_density(M, K, 0.1),),
-    "balanced": (elements_of_density(M, K, 0.1),),
-}
 
 
 def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
@@ -51,9 +38,10 @@ def assert_agree(plan: KernelPlan, gpu: GpuSpec, policy: str = "gty") -> None:
 @pytest.mark.parametrize("kernel", PLANNED)
 def test_every_kernel(kernel: str, capability: int) -> None:
     gpu = toy_gpu(compute_capability=capability)
-    tokens = {"small-n": 37, "cusparselt": 152}.get(kernel, N)  # cuSPARSELt takes whole groups of 8
-    plan = KERNELS[kernel].plan if kernel == "dense" else partial(fastest_plan, kernel)
-    assert_agree(plan(*LAYOUTS[kernel], tokens, "fp16", gpu), gpu)
+    tokens = 37 if KERNELS[kernel].most_tokens else N
+    if kernel == "cusparselt":  # takes whole groups of 8
+        tokens = 152
+    assert_agree(example_plan(kernel, M, K, tokens, gpu), gpu)
 
 
 def test_one_token_blocks_that_lie_together() -> None:

@@ -78,9 +78,9 @@ def test_sources_that_compile_to_the_same_cubins_are_one_build(monkeypatch):
     assert old == new != other
 
 
-def test_known_cubins_are_those_of_kernels_that_there_are():
+def test_known_cubins_are_of_kernels_that_there_are():
     names = {kernel.sources.name for kernel in KERNELS.values() if kernel.sources}
-    assert set(builds._known_cubins()) == names
+    assert set(builds._known_cubins()) <= names
 
 
 def test_programs_describe_the_sources_that_all_bundled_records_measured():

@@ -80,6 +80,10 @@ class Entry(NamedTuple):
     """Minimum compute capability, times ten (90 for 9.0)."""
     dtypes: tuple[str, ...] = ("fp16", "bf16")
 
+    def runs(self, dtype: str, gpu: GpuSpec) -> bool:
+        """Return True if the class runs plans of a dtype on a GPU."""
+        return dtype in self.dtypes and gpu.compute_capability >= self.least
+
     def load(self) -> Any:
         """Import and return the class."""
         return getattr(import_module(self.module), self.name)
@@ -96,10 +100,6 @@ class Sources(NamedTuple):
 
 def _more_than_one_launch(*_: object, **__: object) -> KernelPlan:
     raise BadInput("more than one launch, so no plan of its own")
-
-
-def _only_one_config(*_: object, **__: object) -> Iterable[Any]:
-    return ()
 
 
 def of_each(times: Callable[..., ItemTimes]) -> Callable[..., list[ItemTimes]]:
@@ -169,7 +169,7 @@ class Kernel:
     groups: bool = False
     splits: bool = False
     plan: Callable[..., KernelPlan] = _more_than_one_launch
-    configs: Callable[..., Iterable[Any]] = _only_one_config
+    configs: Callable[..., Iterable[Any]] = lambda *_, **__: ()
     times: Callable[..., list[ItemTimes]] | None = None
     coarse_times: bool = False
     other_plans: Callable[[KernelPlan, Any, GpuSpec], list[KernelPlan]] | None = None

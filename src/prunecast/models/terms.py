@@ -147,7 +147,7 @@ def table_of(programs: tuple[WarpProgram, ...]) -> Table:
             for instruction in getattr(program, section.name.lower()):
                 warps = 1 if instruction.leader else program.warps
                 _add_terms(sums, section, instruction, warps)
-        tensor_fma.append(sum(i.amount for i in program.step if i.op in (Op.MMA, Op.MMA_SYNC)))
+        tensor_fma.append(sum(i.amount for i in program.step if i.op in (Op.MMA, Op.BLOCKING_MMA)))
     busiest = max(tensor_fma, default=0)
     spread = sum(fma * program.warps for fma, program in zip(tensor_fma, programs, strict=True))
     weights = np.array(list(sums.values())) if sums else np.zeros((0, len(Quantity)))
@@ -185,7 +185,7 @@ def _add_terms(
     add(Quantity.ISSUE, warps * max(instruction.issue, 1), unit if instruction.issue else Unit.ONCE)
     if op is Op.FMA:
         add(Quantity.FP32, warps * max(instruction.issue, 1))
-    elif op in (Op.MMA, Op.MMA_SYNC):
+    elif op in (Op.MMA, Op.BLOCKING_MMA):
         add(Quantity.FMA, warps * amount)
         add(Quantity.SHARED, float(warps * instruction.operand_bytes))
     elif op is Op.SHARED:

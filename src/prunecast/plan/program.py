@@ -65,12 +65,12 @@ class Op(IntEnum):
     """Arrive on the empty barrier of the pipeline slot of the k-step `amount` steps earlier (0 = this step):
     this warp has read the slot."""
     MMA = 12
-    """Asynchronous tensor instructions (wgmma): `amount` FMA per warp, reading `operand_bytes` of shared
-    memory; the warp continues at once. With 2:4 weights `amount` counts only kept FMA, half of the dense
-    ones, which run at the dense rate times half of `sparse_tensor_factor`."""
-    MMA_SYNC = 13
-    """Tensor instructions of warp-level mma.sync; the warp continues when the tensor pipe has
-    accepted them."""
+    """Tensor instructions (wgmma, and mma.sync of all planners): `amount` FMA per warp, reading
+    `operand_bytes` of shared memory; the warp continues at once. With 2:4 weights `amount` counts only kept
+    FMA, half of the dense ones, which run at the dense rate times half of `sparse_tensor_factor`."""
+    BLOCKING_MMA = 13
+    """As MMA, but the warp continues only when tensor pipe and shared port are done. No planner uses it;
+    `benchmarks.authors` does, for kernels of other authors."""
     WAIT_MMA = 14
     """Wait until at most `amount` (0 or 1) of this warp's MMA instructions are unfinished."""
     SHARED = 15
@@ -241,7 +241,7 @@ class WarpProgram:
     @property
     def multiplies(self) -> bool:
         """True if the warps multiply in their main loop (`step`)."""
-        return any(i.op in (Op.MMA, Op.MMA_SYNC, Op.FMA) for i in self.step)
+        return any(i.op in (Op.MMA, Op.BLOCKING_MMA, Op.FMA) for i in self.step)
 
     def __reduce__(self) -> tuple[Callable[..., "WarpProgram"], tuple[Any, ...]]:
         """Return a recipe that finds the equal program of the process that unpickles it."""

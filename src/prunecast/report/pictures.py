@@ -27,7 +27,9 @@ from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import MOST_TILES, draw_heat
 from prunecast.report.study import Curve
 
-_SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate(KERNELS)}
+COLOURS = 10
+"""Number of `--series` colours in `report.css`. Kernels beyond it in the table are drawn in ink."""
+_SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate([*KERNELS][:COLOURS])}
 PAGE = Palette(ink="#010101", faint="#020202", series=_SERIES)
 """Placeholder colours, which `svg_text` replaces by the CSS colours of the page."""
 _CSS = {PAGE.ink: "currentColor", PAGE.faint: "var(--faint)"} | {

@@ -120,7 +120,7 @@ COPY_A, COPY_B, GATHER_B = int(Op.COPY_A), int(Op.COPY_B), int(Op.GATHER_B)
 LOAD_A, LOAD_B, LOAD_INDEX = int(Op.LOAD_A), int(Op.LOAD_B), int(Op.LOAD_INDEX)
 WAIT_LOAD, WAIT_EMPTY, WAIT_FULL = int(Op.WAIT_LOAD), int(Op.WAIT_EMPTY), int(Op.WAIT_FULL)
 RELEASE, SYNC, SHARED_OP = int(Op.RELEASE), int(Op.SYNC), int(Op.SHARED)
-MMA, MMA_SYNC, WAIT_MMA = int(Op.MMA), int(Op.MMA_SYNC), int(Op.WAIT_MMA)
+MMA, BLOCKING_MMA, WAIT_MMA = int(Op.MMA), int(Op.BLOCKING_MMA), int(Op.WAIT_MMA)
 STORE_C, STORE_PARTIAL = int(Op.STORE_C), int(Op.STORE_PARTIAL)
 WAIT_PARTS, LOAD_PARTIALS = int(Op.WAIT_PARTS), int(Op.LOAD_PARTIALS)
 PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL), int(When.EDGE)
@@ -137,7 +137,7 @@ LOCAL_OPS = sum(
         SYNC,
         SHARED_OP,
         MMA,
-        MMA_SYNC,
+        BLOCKING_MMA,
         WAIT_MMA,
     )
 )
@@ -1006,7 +1006,7 @@ def _execute(mem, column, warp, t):
         _release(mem, warp, ins, t)
     elif op == MMA:
         _multiply(mem, warp, ins, t, k16)
-    elif op == MMA_SYNC:
+    elif op == BLOCKING_MMA:
         ready, reason = max(ready, _multiply(mem, warp, ins, t, k16)), TENSOR
     elif op == SHARED_OP:
         done = _cycle(_through_shared(mem, mem[warp + W_SM], t, mem[ins + I_AMOUNT] * k16))

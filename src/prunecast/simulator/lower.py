@@ -206,7 +206,7 @@ def _pipe_ticks(instruction: Instruction, dtype: str, tensor: str, gpu: GpuSpec)
     For Op.FMA, these are the ticks of one fp32 instruction of a full warp. For instructions that use neither
     pipe, the result is 0.
     """
-    if instruction.op in (Op.MMA, Op.MMA_SYNC):
+    if instruction.op in (Op.MMA, Op.BLOCKING_MMA):
         fma_per_clk = tensor_fma_per_clk(gpu, dtype, tensor) / gpu.sub_partitions_per_sm
         return math.ceil(instruction.amount * engine.TICKS / fma_per_clk)
     if instruction.op is Op.FMA:

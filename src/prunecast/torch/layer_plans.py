@@ -37,7 +37,7 @@ def layouts_for(
     """
     kept = two_of_four_map(tiles) if two_of_four else tiles
     name = "2:4" if two_of_four else "stspmm"
-    few = not two_of_four and dtype != "fp32" and gpu.compute_capability >= 80
+    few = not two_of_four and SMALL_N.compilers["mma"].runs(dtype, gpu)
     found = []
     if max_tokens > FEW_TOKENS or not few:
         found.append(layout_of_plan(fastest_plan(name, kept, max_tokens, dtype, gpu), gpu))
@@ -52,7 +52,7 @@ def layout_of_plan(plan: KernelPlan, gpu: GpuSpec) -> Layout:
     Raise BadInput if no kernel runs the plan on the GPU.
     """
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
-    if entry is None or gpu.compute_capability < entry.least or plan.dtype not in entry.dtypes:
+    if entry is None or not entry.runs(plan.dtype, gpu):
         raise BadInput(f"no kernel runs {plan.dtype} weights on {gpu.name}: cast the model to another dtype")
     if plan.kernel == SMALL_N.name:
         return Layout(FRAGMENTS, plan.shape.block_m, GROUP)

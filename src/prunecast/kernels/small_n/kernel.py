@@ -206,8 +206,11 @@ def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResou
 def _check(n: int, dtype: str, gpu: GpuSpec) -> None:
     check_tokens(n)
     check_own_dtype(dtype)
-    if dtype not in ("fp16", "bf16"):
-        raise BadInput(f"small-n: dtype must be fp16 or bf16, got {dtype!r}; fp32 needs another kernel")
-    if gpu.compute_capability < 80:
-        raise BadInput(f"small-n: needs compute capability 8.0, {gpu.name} has {gpu.compute_capability / 10}")
+    entry = SMALL_N.compilers["mma"]
+    if dtype not in entry.dtypes:
+        wanted = " or ".join(entry.dtypes)
+        raise BadInput(f"small-n: dtype must be {wanted}, got {dtype!r}; fp32 needs another kernel")
+    if not entry.runs(dtype, gpu):
+        own = f"{gpu.name} has {gpu.compute_capability / 10}"
+        raise BadInput(f"small-n: needs compute capability {entry.least / 10}, {own}")
     tensor_fma_per_clk(gpu, dtype, "mma")

@@ -24,6 +24,7 @@ from prunecast.kernels.device.tile_stages import (
     tile_stages,
 )
 from prunecast.kernels.small_n.configs import row_unit
+from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 
 SMALL_SOURCE = Path(__file__).parent / "small_n.cu"
@@ -149,7 +150,7 @@ class SmallOperator(Operator):
         """Return the range of compute capabilities, times ten, on which the plan runs: 8.0 and up, which have
         cp.async.
         """
-        return range(80, 1000)
+        return range(SMALL_N.compilers["mma"].least, 1000)
 
     @classmethod
     def align_bytes(cls, plan: KernelPlan) -> int:

@@ -203,7 +203,7 @@ def _multiply(config: TileConfig) -> Code:
     """Return the reads of operand fragments and their multiplication.
 
     mma.sync does not block the warp: the next fragments are read into a second set of registers while the
-    tensor pipe multiplies the current ones. Therefore the instruction is MMA and not MMA_SYNC.
+    tensor pipe multiplies the current ones. Therefore the instruction is MMA and not BLOCKING_MMA.
     """
     operands = config.operand_bytes_per_warp_per_k16
     fma, instructions = config.fma_per_warp_per_k16, config.instructions_per_k16
