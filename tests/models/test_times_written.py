@@ -14,7 +14,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KERNELS, plan_dense
+from prunecast.kernels import KERNELS
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan
@@ -36,7 +36,6 @@ def plans(gpu_name: str, dtype: str) -> Iterator[tuple[str, KernelPlan]]:
     scales = columns * np.repeat(tiles, 64)[:, None]
     weights = np.abs(rng.standard_normal((M, K)) * scales).astype(np.float32)
     for n in TOKENS:
-        yield f"{gpu_name} {dtype} dense {n}", plan_dense(M, K, n, dtype, gpu)
         for kernel, family in KERNELS.items():
             pattern = parse_pattern(PATTERNS.get(kernel, family.natural_pattern))
             mask = pattern.prune({"w": weights}, sparsity_for(pattern, 0.8, natural=True))["w"]

@@ -10,7 +10,7 @@ import pytest
 from prunecast.codesign import predict
 from prunecast.kernels import KERNELS
 from prunecast.report.page import FILTERS, VERDICTS, _line, meanings, summary_of, words_of
-from prunecast.report.pictures import COLOURS
+from prunecast.report.pictures import PAGE
 from prunecast.simulator import PIPES, STALLS
 from prunecast.simulator.result import ATTRIBUTION
 
@@ -60,7 +60,7 @@ def test_text_and_marks_stand_out(scheme):
     for ground in (colours["paper"], colours["soft"]):
         for text in ("ink", "quiet", "link", "good", "bad", "open"):
             assert contrast(colours[text], ground) >= 4.5, (text, ground)
-        series = [colours[f"series-{place}"] for place in range(1, COLOURS + 1)]
+        series = [colours[f"series-{place}"] for place in range(1, len(PAGE.series) + 1)]
         assert all(contrast(mark, ground) >= 3.0 for mark in series), ground
 
 

@@ -1,4 +1,4 @@
-"""`KERNELS`: table of all kernels. To add a kernel, add a folder with its record and a line here.
+"""`KERNELS`: table of all kernels. To add a kernel, add a folder with its record, and the record here.
 
 Two functions describe additional launches of an operator: copies of B and C to and from padded rows, and the
 fill of rows of C that are in no tile.
@@ -38,16 +38,12 @@ def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
     """Return True if rows of B and C must be copied to and from aligned rows for one of the project's
     kernels.
     """
-    if dtype == "fp8":  # B is (tokens, K)
-        return False
-    any_rows = tokens <= KERNELS[kernel].unaligned_tokens
-    return not any_rows and tokens * DTYPE_BYTES[dtype] % ROW_BYTES != 0
+    needs_rows = dtype != "fp8" and tokens > KERNELS[kernel].unaligned_tokens  # B of fp8 is (tokens, K)
+    return needs_rows and tokens * DTYPE_BYTES[dtype] % ROW_BYTES != 0
 
 
 def zero_row_count(plan: KernelPlan) -> int:
     """Return the number of rows of C that are in no tile and that a second launch must write; 0 if the kernel
     writes all rows.
     """
-    if KERNELS[plan.kernel].writes_all_rows:
-        return 0
-    return plan.m - int(plan.tiles.row_index.size)
+    return 0 if KERNELS[plan.kernel].writes_all_rows else plan.m - int(plan.tiles.row_index.size)

@@ -27,9 +27,8 @@ from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import MOST_TILES, draw_heat
 from prunecast.report.study import Curve
 
-COLOURS = 10
-"""Number of `--series` colours in `report.css`. Kernels beyond it in the table are drawn in ink."""
-_SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate([*KERNELS][:COLOURS])}
+_SERIES = {kernel: f"#0a0a{place + 1:02x}" for place, kernel in enumerate([*KERNELS][:10])}
+"""The page has ten colours, `--series-1` to `--series-10`; kernels without one are drawn in ink."""
 PAGE = Palette(ink="#010101", faint="#020202", series=_SERIES)
 """Placeholder colours, which `svg_text` replaces by the CSS colours of the page."""
 _CSS = {PAGE.ink: "currentColor", PAGE.faint: "var(--faint)"} | {

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from prunecast.choice import PrunedMap, fastest_plan, product_of
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
-from prunecast.kernels import KERNELS, Kernel, KernelPlan, plan_dense
+from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.patterns.element_map import NestedMap
 from prunecast.patterns.plain import DENSE_TILE_HEIGHT
@@ -57,17 +57,16 @@ def case_plan(case: Case, kernel: str, kept: PrunedMap, gpu: GpuSpec) -> KernelP
     """
     if kernel not in KERNELS:
         raise NoSuchKernel(f"{case.name}: kernel {kernel!r} cannot be planned; known: {', '.join(KERNELS)}")
-    record = KERNELS[kernel]
-    if record.is_baseline:
+    if KERNELS[kernel].is_baseline:
         return plan_dense(case.m, case.k, case.n, case.dtype, gpu, tokens_lie_together=True)
-    check_pattern(case, record)
+    check_pattern(case, kernel)
     return fastest_plan(kernel, kept, n=case.n, dtype=case.dtype, gpu=gpu)
 
 
-def check_pattern(case: Case, kernel: Kernel) -> None:
+def check_pattern(case: Case, kernel: str) -> None:
     """Raise BadInput if the case keeps all weights and the kernel runs only pruned ones."""
-    if case.pattern == "dense" and not kernel.runs(case.pattern, "tiles"):
-        raise BadInput(f"{case.name}: kernel {kernel.name} needs a pattern, got dense")
+    if case.pattern == "dense" and not KERNELS[kernel].runs(case.pattern, "tiles"):
+        raise BadInput(f"{case.name}: kernel {kernel} needs a pattern, got dense")
 
 
 def measured_plan(row: Measurement, kept: PrunedMap, gpu: GpuSpec) -> KernelPlan:

@@ -112,10 +112,9 @@ def candidates(
     dense = [name for name, kernel in KERNELS.items() if kernel.natural_pattern == "dense"]
     runs = kernels_of(pattern) if pattern else ()
     able = dict.fromkeys((*dense, *runs)) if pattern else dict.fromkeys(KERNELS)
-    names = [kernels] if isinstance(kernels, str) else list(kernels)
-    if kernels == "all":
-        usual = (name for name in able if name in runs or not KERNELS[name].opt_in)
-        names = [name for name in usual if takes(name, tokens)]
+    usual = (name for name in able if name in runs or not KERNELS[name].opt_in)
+    asked = [kernels] if isinstance(kernels, str) else kernels
+    names = [name for name in usual if takes(name, tokens)] if kernels == "all" else asked
     for name in names:
         if check_choice("kernel", name, KERNELS) not in able:
             raise BadInput(f"kernel {name} cannot run pattern {pattern}; {', '.join(runs)} can")

@@ -178,14 +178,13 @@ class LayerLaunches:
 
         For the kernel `two-part`, dense blocks are chosen by predicted time.
         """
-        pattern = maker.fit(layer.name, candidate.pattern, natural=candidate.natural).pattern
+        natural = candidate.natural
+        pattern = maker.fit(layer.name, candidate.pattern, natural=natural).pattern
         is_given = layer.name in maker.given
         if is_given or not KERNELS[candidate.kernel].parts or not isinstance(pattern, DenseBlockPattern):
             guide = self._guide(candidate.kernel)
-            return maker.map_of(
-                layer.name, candidate.pattern, sparsity, natural=candidate.natural, guide=guide
-            )
-        target_sparsity = sparsity_for(pattern, sparsity, natural=candidate.natural)
+            return maker.map_of(layer.name, candidate.pattern, sparsity, natural=natural, guide=guide)
+        target_sparsity = sparsity_for(pattern, sparsity, natural=natural)
         return blocks_in_two(
             maker.importance(layer.name, pattern),
             pattern.sparsity_to_prune(target_sparsity),

@@ -188,7 +188,7 @@ def _runners(
     record = KERNELS[kernel]
     if record.is_baseline:
         return dense_runners(inputs, bench.dense(case.dtype)), ""
-    check_pattern(case, record)
+    check_pattern(case, kernel)
     if record.runs_any_mask:
         return [csr_runner(kept, inputs, bench.stream)], ""
     plan = case_plan(case, kernel, kept, bench.gpu)
