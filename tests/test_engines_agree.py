@@ -151,6 +151,9 @@ MENDED = (
     ("v100-sxm2-16gb", "block-sparse", 101),  # L2 serves reads or stores
     ("rtx-4090", "block-sparse", 102),  # stores of later waves do not coincide
     ("gtx-1080-ti", "csr", 101),  # rows that L2 holds by chance
+    ("gtx-1080-ti", "csr", 5004),  # token ranges that a wave does not read
+    ("t4", "dense", 5009),  # tiles with the same columns read B in step
+    ("t4", "tile-wise", 5017),
 )
 """Cases that were more than 10 % apart: GPU, kernel, seed and cause (docs/decisions/0042-in-step.md)."""
 

@@ -174,17 +174,33 @@ def _step_wait_cycles(case: Case) -> int:
 
     Blocks with the same tile and k-slice, but different tokens, run in step, because they read equally many
     rows in each k-step and DRAM serves their requests in turn. Each of them waits for the reads of all.
-    Blocks of different tiles drift apart and do not wait for each other. The result is `IN_STEP_SHARE` times
-    the DRAM time of one k-step of one block times the mean number of blocks in step.
+    Blocks of tiles with the same columns read the same rows of B: the faster one waits until DRAM has
+    delivered them, and the slower one finds them in L2. They run in step too, as far as B is what DRAM reads,
+    and if no SM has a second block that works meanwhile. Other blocks drift apart and do not wait for each
+    other. The result is `IN_STEP_SHARE` times the DRAM time of one k-step of one block times the mean number
+    of blocks in step.
     """
-    plan, first = case.plan, case.traffic.waves.of_item == 0
+    plan, traffic = case.plan, case.traffic
+    first = (traffic.waves.of_item == 0) & (plan.steps_per_item > 0)
     steps = float(plan.steps_per_item[first].sum(dtype=np.int64))
     if not steps:
         return 0
-    slices = np.stack((plan.work.tile[first], plan.work.k_start[first]))
-    in_step = np.unique(slices, axis=1, return_counts=True)[1].astype(np.float64)
-    cycles = case.first_reads_s * case.gpu.max_clock_hz * float(in_step @ in_step) / in_step.sum() / steps
+    tile, begin, end = (column[first] for column in (plan.work.tile, plan.work.k_start, plan.work.k_stop))
+    in_step = _mean_group(np.stack((tile, begin)))
+    if case.context.crowd == 1:
+        # Tiles with equal sums of their column numbers have the same columns
+        before = np.concatenate(([0], np.cumsum(plan.tiles.column_index, dtype=np.int64)))
+        sums = np.diff(before[plan.tiles.column_start])
+        of_b = traffic.b_bytes / (traffic.a_bytes + traffic.b_bytes)
+        in_step += of_b * (_mean_group(np.stack((sums[tile], begin, end))) - in_step)
+    cycles = case.first_reads_s * case.gpu.max_clock_hz * in_step / steps
     return WAIT_GRAIN * round(float(IN_STEP_SHARE * cycles) / WAIT_GRAIN)
+
+
+def _mean_group(keys: np.ndarray) -> float:
+    """Return the mean number of items whose keys equal those of an item; `keys` is (numbers, items)."""
+    sizes = np.unique(keys, axis=1, return_counts=True)[1].astype(np.float64)
+    return float(sizes @ sizes / sizes.sum())
 
 
 def _first_reads(case: Case) -> float:
