@@ -96,4 +96,4 @@ def _seconds(layer: str, tokens: int, shape: Transformer, gpu: GpuSpec) -> float
         raise BadInput(f"unknown layer {layer!r}, wanted one of {', '.join((*products, *moved))}")
     read, written = (tokens * each for each in moved[layer])
     operation = Operation(name=layer, kind="elementwise", elements_in=read, elements_out=written)
-    return engine_seconds(operation, gpu, gpu.graph_launch_s)
+    return engine_seconds(operation, gpu)

@@ -274,7 +274,7 @@ def predicted_us(case: Case, gpu: GpuSpec) -> dict[str, float]:
     found = {name: estimate(plan, gpu).seconds for name, plan in zip(PARTS, plans, strict=True)}
     for kind, (read, written) in moved.items():
         around = Operation(name=kind, kind=kind, elements_in=read, elements_out=written)
-        found[kind] = torch_seconds(around, gpu, gpu.graph_launch_s)
+        found[kind] = torch_seconds(around, gpu)
     us = {name: 1e6 * seconds for name, seconds in found.items()}
     return {**us, "all": sum(us.values())}
 

@@ -91,7 +91,7 @@ class Predictor:
         """Each launch turns x for itself, of which the model counts one."""
         (maker,) = self.apart.graph.predecessors(name)
         gpu, transpose = self.engine.gpu, transpose_for(self.apart[maker], self.matrices[name])
-        return torch_seconds(transpose, gpu, gpu.graph_launch_s)
+        return torch_seconds(transpose, gpu)
 
     def _launch_seconds(self, first: str, maps: list[PrunedMap]) -> float:
         """Seconds of what is one launch, once for the same maps."""

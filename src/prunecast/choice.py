@@ -22,10 +22,9 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, Kernel, KernelPlan, PlanDoesNotFit, grid_plan
-from prunecast.launch import COLD, CacheState
-from prunecast.models import Estimate
+from prunecast.launch import USUAL, Conditions, launch_context
+from prunecast.models import Estimate, estimate_launch
 from prunecast.models.config_roofline import roofline_seconds
-from prunecast.models.roofline import estimate_of
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
 
 PrunedMap = TileMap | ElementMap | NestedMap
@@ -282,7 +281,7 @@ def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
     """
     if len(plans) == 1:
         return 0
-    seconds = [kept_estimate(plan, gpu, state, "graph", COLD).seconds for plan in plans]
+    seconds = [kept_estimate(plan, gpu, Conditions(state)).seconds for plan in plans]
     shortest, ranked = min(seconds), []
     for i, (plan, each) in enumerate(zip(plans, seconds, strict=True)):
         if each <= TIE * shortest:
@@ -294,9 +293,9 @@ def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
 
 
 @lru_cache(maxsize=32)
-def kept_estimate(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: CacheState) -> Estimate:
+def kept_estimate(plan: KernelPlan, gpu: GpuSpec, conditions: Conditions = USUAL) -> Estimate:
     """Return the cached result of `models.estimate`: callers of `fastest_plan` often request it again."""
-    return estimate_of(plan, gpu, state, launch, l2)
+    return estimate_launch(launch_context(plan, gpu, conditions))
 
 
 class _Near(NamedTuple):

@@ -8,6 +8,7 @@ from prunecast.codesign import explain, predict
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvGrid, ConvShape
+from prunecast.launch import USUAL
 from prunecast.models import estimate
 from prunecast.workload import ConvSettings
 from prunecast.workload.conv_settings import conv_shapes
@@ -111,7 +112,7 @@ def test_the_time_of_im2col_is_added():
     gpu = load_gpu("h200-sxm")
     row = quick(target=["layer1.conv"], kernels=["stspmm"], convolutions=settings)[-1]
     conv = conv_shapes(LAYERS, settings)["layer1.conv"]
-    before_s = im2col_seconds(conv, "fp16", gpu, launch="graph")
+    before_s = im2col_seconds(conv, "fp16", gpu, USUAL)
     assert row.seconds == pytest.approx(estimate(row.plan, gpu).seconds + before_s, rel=1e-12)
 
 
@@ -124,7 +125,7 @@ def test_kernels_for_few_tokens_run_convolutions_after_im2col(channels, side):
     asked = {"input_size": (f"{side}x{side}",)}
     row = predict(filters, convolutions=ConvSettings(**asked), **options)[-1]
     conv = ConvShape.square(channels, side, 3, batch=1)
-    before_s = im2col_seconds(conv, "fp16", load_gpu("h200-sxm"), launch="graph")
+    before_s = im2col_seconds(conv, "fp16", load_gpu("h200-sxm"), USUAL)
     assert (row.kernel, row.n, row.plan.source) == ("small-n", side * side, None)
     assert row.seconds == pytest.approx(
         estimate(row.plan, load_gpu("h200-sxm")).seconds + before_s, rel=1e-12

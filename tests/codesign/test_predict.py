@@ -183,9 +183,9 @@ def test_global_scope_ranks_layers_of_one_pattern_together():
 def test_layers_of_one_shape_share_their_dense_time(monkeypatch):
     calls = []
 
-    def counted(plan, gpu, state, launch, l2):
+    def counted(plan, gpu, conditions):
         calls.append(plan.kernel)
-        return estimate(plan, gpu, state=state, launch=launch, l2=l2)
+        return estimate(plan, gpu, state=conditions.state, launch=conditions.launch, l2=conditions.l2)
 
     monkeypatch.setattr(engines, "kept_estimate", counted)
     table = quick({"a": W, "b": uneven(256, 256, seed=1), "c": uneven(128, 256)}, kernels=["tile-wise"])

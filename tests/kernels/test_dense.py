@@ -24,7 +24,7 @@ from prunecast.kernels.libraries.cublas.programs import (
 )
 from prunecast.kernels.libraries.cublas.rank import Ranked
 from prunecast.kernels.tile.config import TileConfig
-from prunecast.launch import CacheState, launch_context
+from prunecast.launch import CacheState, Conditions, launch_context
 from prunecast.models import estimate
 from prunecast.plan.kernel_plan import BlockShape
 from prunecast.plan.program import Op, When
@@ -276,7 +276,7 @@ def test_warps_that_copy_wait_for_the_first_stage():
 
 def starts_of(gpu, l2: str) -> list[int]:
     """Cycles that warps wait before they copy, operands in that state."""
-    context = launch_context(plan_dense(1024, 1024, 4096, "fp16", gpu), gpu, CacheState(l2))
+    context = launch_context(plan_dense(1024, 1024, 4096, "fp16", gpu), gpu, Conditions(l2=CacheState(l2)))
     return [i.amount for p in context.programs for i in p.start if i.op is Op.ISSUE and i.amount]
 
 

@@ -16,7 +16,7 @@ from prunecast.kernels.small_n.configs import SmallConfig, small_configs
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.kernels.table import zero_row_count
-from prunecast.launch import LaunchContext, context, launch_context
+from prunecast.launch import Conditions, LaunchContext, context, launch_context
 from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.overlap import store_latency_cycles
 from prunecast.models import estimate
@@ -178,7 +178,7 @@ def test_the_start_of_late_blocks_lies_under_the_way_of_the_launch() -> None:
     context = launch_context(plan, GPU)
     assert context.pdl_release_s == 0.0
     hidden_s = GPU.block_start_cycles / GPU.clock_burst_hz[0]
-    assert launch_floor_s(context, "graph") == pytest.approx(GPU.overlapped_launch_s - hidden_s)
+    assert launch_floor_s(context) == pytest.approx(GPU.overlapped_launch_s - hidden_s)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +275,10 @@ def test_the_start_of_blocks_lies_under_the_launch_before() -> None:
     late = replace(early, co_resident=False)
     assert plan.item_count > GPU.sm_count / 2
     start_s = GPU.block_start_cycles / GPU.clock_burst_hz[0]
-    assert launch_floor_s(late, "graph") - launch_floor_s(early, "graph") == pytest.approx(start_s)
-    assert launch_floor_s(late, "stream") == launch_floor_s(early, "stream")
+    assert launch_floor_s(late) - launch_floor_s(early) == pytest.approx(start_s)
+    in_stream = Conditions(launch="stream")
+    floors = [launch_floor_s(replace(each, conditions=in_stream)) for each in (late, early)]
+    assert floors == [GPU.stream_launch_s] * 2
 
 
 @pytest.mark.parametrize(

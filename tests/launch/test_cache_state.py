@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_dense
-from prunecast.launch import COLD, CacheState, launch_context
+from prunecast.launch import COLD, CacheState, Conditions, launch_context
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
@@ -36,7 +36,7 @@ def test_both_engines_read_small_weights_from_l2(engine):
 def test_weights_of_twice_the_l2_are_cold_however_often_they_are_read():
     gpu = load_gpu("t4")
     plan = plan_dense(4096, 4096, 16, "fp16", gpu)
-    assert launch_context(plan, gpu, WARM).gpu.dram_bytes_per_s == gpu.dram_bytes_per_s
+    assert launch_context(plan, gpu, Conditions(l2=WARM)).gpu.dram_bytes_per_s == gpu.dram_bytes_per_s
 
 
 def test_a_cold_launch_sees_the_gpu_as_it_is():
@@ -48,3 +48,7 @@ def test_an_unknown_state_is_refused():
     gpu = load_gpu("t4")
     with pytest.raises(BadInput, match="l2 must be"):
         estimate(plan_dense(64, 64, 64, "fp16", gpu), gpu, l2=CacheState("tepid"))
+    with pytest.raises(BadInput, match="state must be"):
+        Conditions("idle")
+    with pytest.raises(BadInput, match="launch must be"):
+        Conditions(launch="alone")

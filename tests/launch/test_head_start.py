@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_costs, load_gpu
-from prunecast.launch import launch_context
+from prunecast.launch import Conditions, launch_context
 from prunecast.launch.context import launch_costs
 from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.overlap import (
@@ -46,7 +46,7 @@ def plan_of(kept, *, n=512, k=4096, height=128):
 
 
 def run_of(plan):
-    return settle(launch_context(plan, H200), state="burst", policy="gty").run
+    return settle(launch_context(plan, H200), policy="gty").run
 
 
 def head_start(plan, run):
@@ -79,7 +79,7 @@ def test_cycles_under_the_launch_before_are_taken_off():
     gained = head_start(plan, run) + straggler_credit_cycles(
         run.sm[:, engine.S_BUSY].astype(float), straggler_credit_scale(launch_context(plan, H200))
     )
-    floor = launch_floor_s(launch_context(plan, H200), "graph") * result.clock_hz
+    floor = launch_floor_s(launch_context(plan, H200)) * result.clock_hz
     assert gained > 1.4 * floor
     assert result.launch_s == 0.0
     assert result.cycles == int(run.mem[engine.G_END]) - round(gained - floor)
@@ -91,9 +91,9 @@ def test_nothing_is_gained_in_a_stream_or_where_launches_do_not_overlap():
     alone = replace(plan, pdl=False)
     assert head_start(alone, run_of(alone)) == 0.0
     assert simulate(plan, H200, launch="stream").launch_s == launch_floor_s(
-        launch_context(plan, H200), "stream"
+        launch_context(plan, H200, Conditions(launch="stream"))
     )
-    floor_s = launch_floor_s(launch_context(plan, H200), "graph")
+    floor_s = launch_floor_s(launch_context(plan, H200))
     gained_s = floor_s - simulate(plan, H200).launch_s
     assert 0.0 < gained_s <= floor_s
 
@@ -108,7 +108,7 @@ def test_a_launch_whose_blocks_all_begin_early_has_gained_it_already():
         )
         / result.clock_hz
     )
-    floor_s = launch_floor_s(launch_context(plan, H200), "graph")
+    floor_s = launch_floor_s(launch_context(plan, H200))
     assert 0.0 < spared_s < 0.06e-6
     assert result.launch_s == pytest.approx(floor_s - spared_s)
 

@@ -10,7 +10,7 @@ from prunecast.choice import fastest_plan
 from prunecast.codesign import explain
 from prunecast.hardware import load_gpu
 from prunecast.kernels.table import zero_row_count
-from prunecast.launch import launch_context
+from prunecast.launch import Conditions, launch_context
 from prunecast.launch.floor import launch_floor_s, zero_row_seconds
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
@@ -74,8 +74,8 @@ def test_both_engines_count_two_launches_and_the_zeros(engine, launch, kernel):
 
 def test_a_layer_without_zero_rows_is_launched_once():
     plan = plan_of("tile-wise:128", 0.75, 4096)
-    assert launch_floor_s(launch_context(plan, H200), "graph") == H200.overlapped_launch_s
-    assert launch_floor_s(launch_context(plan, H200), "stream") == H200.stream_launch_s
+    assert launch_floor_s(launch_context(plan, H200)) == H200.overlapped_launch_s
+    assert launch_floor_s(launch_context(plan, H200, Conditions(launch="stream"))) == H200.stream_launch_s
 
 
 @pytest.mark.parametrize(("n", "early"), [(128, True), (1024, True), (5120, False)])
@@ -83,7 +83,7 @@ def test_blocks_that_find_room_beside_the_launch_before_know_their_columns_when_
     """5120 tokens: a block for every SM. Where four SMs are left, some blocks are early; not asked here."""
     plan = plan_of("tile-wise:128", 0.75, n)
     assert (2 * plan.blocks <= H200.sm_count) == early
-    assert launch_floor_s(launch_context(plan, H200), "graph") == H200.overlapped_launch_s
+    assert launch_floor_s(launch_context(plan, H200)) == H200.overlapped_launch_s
     alone = replace(plan, pdl=False)
     waited = simulate(alone, H200).cycles - simulate(plan, H200).cycles
     assert (waited > H200.block_start_cycles + H200.dram_latency_cycles) == early
@@ -94,9 +94,7 @@ def test_a_layer_of_zeros_is_written_by_one_launch():
     kept = pattern.map(np.zeros((128, 64), dtype=np.bool_))
     plan = fastest_plan("stspmm", kept, n=64, dtype="fp16", gpu=H200)
     assert plan.item_count == 0
-    assert launch_floor_s(launch_context(plan, H200), "graph") == H200.graph_launch_s + zero_row_seconds(
-        plan, H200
-    )
+    assert launch_floor_s(launch_context(plan, H200)) == H200.graph_launch_s + zero_row_seconds(plan, H200)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,7 @@ def test_a_language_model_takes_what_was_measured(sparsity, missing_us, least_us
     added_s = 0.0
     for m, layers in ((512, 20), (2048, 4)):
         plan = plan_of("tile-wise-2d:128", sparsity, 8192, m=m)
-        added_s += layers * (launch_floor_s(launch_context(plan, H200), "graph") - H200.overlapped_launch_s)
+        added_s += layers * (launch_floor_s(launch_context(plan, H200)) - H200.overlapped_launch_s)
     assert 0.97 * (missing_us - most_us) < 1e6 * added_s < 1.03 * (missing_us - least_us)
 
 

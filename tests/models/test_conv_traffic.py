@@ -6,7 +6,7 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.kernels import ConvShape, implicit_plan
-from prunecast.launch import launch_context
+from prunecast.launch import USUAL, Conditions, launch_context
 from prunecast.launch.memory import memory_rules
 from prunecast.models import bound_cycles, estimate, plan_amounts, plan_traffic
 from prunecast.patterns import parse_pattern
@@ -69,8 +69,8 @@ def test_the_implicit_convolution_is_bound_by_dram_no_more_than_the_product():
 def test_the_time_of_writing_b_out():
     """64 channels of 28 x 28 x 32 fp16 pixels are 3.2 MB, B nine times as much, at the achieved bandwidth."""
     pixels = 64 * 28 * 28 * 32 * 2
-    seconds = im2col_seconds(CONV, "fp16", H200, launch="graph")
+    seconds = im2col_seconds(CONV, "fp16", H200, USUAL)
     dram_s, l2_s = 10 * pixels / H200.dram_copy_bytes_per_s, 18 * pixels / H200.l2_bytes_per_s
     assert seconds == pytest.approx(H200.graph_launch_s + max(dram_s, l2_s))
     same = ConvShape(channels=64, height=28, width=28, kernel_h=1, kernel_w=1, batch=32)
-    assert im2col_seconds(same, "fp16", H200, launch="stream") == 0.0
+    assert im2col_seconds(same, "fp16", H200, Conditions(launch="stream")) == 0.0

@@ -106,7 +106,7 @@ def work_of(context: LaunchContext) -> Work:
         block_start=tuple(start),
         items=tuple(items),
         columns=tuple(columns),
-        rows_in_l2=context.b_in_l2,
+        rows_in_l2=context.weights_evict_first,
         early_sms=rules.early_blocks,
         box_parts=rules.box_parts,
     )

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.house.engines import WARM, lone_block
 from prunecast.hardware import load_gpu
 from prunecast.kernels.tile.configs import tile_configs
-from prunecast.launch import launch_context
+from prunecast.launch import Conditions, launch_context
 from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.simulator import engine
 from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
@@ -36,9 +36,8 @@ def item(plan):
 
 
 def lone_blocks(gpu, steps):
-    found = [
-        launch_context(lone_block(each, steps, gpu), gpu, WARM) for each in tile_configs(gpu, "fp16", 256)
-    ]
+    blocks = [lone_block(each, steps, gpu) for each in tile_configs(gpu, "fp16", 256)]
+    found = [launch_context(each, gpu, Conditions(l2=WARM)) for each in blocks]
     assert found
     return found
 
@@ -48,7 +47,7 @@ def lone_blocks(gpu, steps):
 def test_a_sample_is_the_whole_plan_of_one_block(name, steps):
     gpu = load_gpu(name)
     for context in lone_blocks(gpu, steps):
-        whole = settle(context, state="burst", policy="gty")
+        whole = settle(context, policy="gty")
         block = sampled(context, context.gpu.dram_latency_cycles)
         # The plan's L2 has one reader too, and is slower than it by a few cycles at most
         cycles = BlockSamples(block)[item(context.plan), ALONE]
@@ -61,7 +60,7 @@ def test_a_step_lasts_as_long_as_in_the_whole_plan(name):
     gpu = load_gpu(name)
     pairs = zip(lone_blocks(gpu, 16), lone_blocks(gpu, 32), strict=True)
     for fewer, more in pairs:
-        whole = [settle(c, state="burst", policy="gty").run.mem[engine.G_END] for c in (fewer, more)]
+        whole = [settle(c, policy="gty").run.mem[engine.G_END] for c in (fewer, more)]
         block = sampled(more, more.gpu.l2_latency_cycles)
         short, long = (BlockSamples(block)[item(context.plan), ALONE] for context in (fewer, more))
         assert long - short == pytest.approx(int(whole[1] - whole[0]), rel=0.005)

@@ -29,9 +29,7 @@ def test_dram_works_as_long_as_reads_and_c_take(l2_bytes):
         pattern="tile-wise:128",
     )
     plan = fastest_plan("stspmm", tiles, 4096, "fp16", H200)
-    settled = settle(
-        launch_context(plan, replace(H200, l2_usable_bytes=l2_bytes)), state="burst", policy="gty"
-    )
+    settled = settle(launch_context(plan, replace(H200, l2_usable_bytes=l2_bytes)), policy="gty")
     chip, machine = settled.run.mem, settled.lowered.machine
     l2_bytes_per_clk = 1024 * engine.TICKS / machine.l2_ticks
     clock_hz = H200.l2_bytes_per_s / l2_bytes_per_clk

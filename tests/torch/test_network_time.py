@@ -240,7 +240,7 @@ def test_a_convolution_in_groups_needs_the_time_of_its_multiplications():
     (o,) = (o for o in read_module(trace(model).graph, model, [shape]).graph if o.kind == "depthwise")
     assert o.flops == 2 * 49 * o.elements_out == 2 * 49 * 32 * 64 * 56 * 56
     gpu = load_gpu(GPU)
-    wide, slim = (torch_seconds(each, gpu, 0.0) for each in (o, replace(o, flops=o.flops / 49)))
+    wide, slim = (torch_seconds(each, gpu) for each in (o, replace(o, flops=o.flops / 49)))
     start = torch_costs(gpu)["depthwise_s"]
     assert slim == pytest.approx(start + 4 * o.elements_out / gpu.dram_copy_bytes_per_s)
     assert wide == pytest.approx(

@@ -80,7 +80,7 @@ def test_folder_configuration_and_module_have_one_answer(tmp_path, config, workl
         first = tables[0].whole.phases[0]
         (phase,) = table.whole.phases
         assert phase.run == first.run
-        assert table.provenance.l2 == tables[0].provenance.l2
+        assert table.provenance.conditions.l2 == tables[0].provenance.conditions.l2
         assert table.provenance.runtime == tables[0].provenance.runtime
         assert {row.dtype for row in table} == {row.dtype for row in tables[0]}
         assert phase.dense.time.seconds == pytest.approx(first.dense.time.seconds)
@@ -111,7 +111,7 @@ def test_a_name_and_its_configuration_have_one_answer(tmp_path, name):
     by_name, by_config = (predict(each, **SETTINGS) for each in (name, tmp_path / "config.json"))
     assert by_config.whole.dense.seconds == pytest.approx(by_name.whole.dense.seconds, rel=0.01)
     assert by_config.whole.best.seconds == pytest.approx(by_name.whole.best.seconds, rel=0.01)
-    assert by_config.provenance.l2 == by_name.provenance.l2
+    assert by_config.provenance.conditions.l2 == by_name.provenance.conditions.l2
 
 
 def test_what_differs_is_said(tmp_path):

@@ -79,7 +79,7 @@ def test_layers_of_a_file_have_the_tokens_of_each_pass():
 def test_layers_of_a_model_find_b_in_l2(source, said, state):
     usual, *others = (predict(source, l2=l2, **said, **SETTINGS) for l2 in (None, "warm", "model", "cold"))
     same = dict(zip(("warm", "model", "cold"), others, strict=True))[state]
-    assert usual.provenance.l2 == same.provenance.l2
+    assert usual.provenance.conditions.l2 == same.provenance.conditions.l2
     assert [row.seconds for row in usual] == [row.seconds for row in same]
     times = [table.dense_seconds for table in others]
     assert times == sorted(times)
@@ -89,12 +89,12 @@ def test_layers_of_a_model_find_b_in_l2(source, said, state):
 def test_weights_of_a_model_count_once_whatever_its_passes():
     layers = {"a": weights(1024, 1024), "b": weights(512, 512)}
     once, twice = (
-        predict(layers, workload=text, **SETTINGS).provenance.l2
+        predict(layers, workload=text, **SETTINGS).provenance.conditions.l2
         for text in ("prefill:64", "prefill:64=1,decode:4@9=1")
     )
     assert once == twice == ("model", 2.0 * (1024 * 1024 + 512 * 512))
     graph = load_pass("bert-small", parse_workload("batch:2")[0])
-    found = predict("bert-small", workload="batch:2", runtime="engine", **SETTINGS).provenance.l2
+    found = predict("bert-small", workload="batch:2", runtime="engine", **SETTINGS).provenance.conditions.l2
     assert found.weight_bytes == 2 * graph.weights
 
 

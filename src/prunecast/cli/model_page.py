@@ -42,7 +42,7 @@ def show_model(table: "PredictionTable", whole: "WholeModel", page: "Page") -> N
         "", *(f"  {line}" for line in table_text(_shapes(table, whole.phases), words=WORDS).split("\n")), ""
     )
     page.say(
-        f"{first.dtype}, {first.engine}, {first.state}, launched in a {origin.launch}, {origin.l2.words},",
+        f"{first.dtype}, {first.engine}, {origin.conditions.words},",
         f"{RUNTIMES[origin.runtime].meaning}.",
     )
 

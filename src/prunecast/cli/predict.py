@@ -102,8 +102,7 @@ def _show_layers(table: "PredictionTable", page: "Page") -> None:
     first, origin = table[0], table.provenance
     what = origin.workload or f"{origin.tokens} tokens"
     limit = "" if origin.power_limit_w is None else f", {origin.power_limit_w:g} W"
-    how = f"launched in a {origin.launch}, {origin.l2.words}{limit}"
-    page.say(f"{origin.gpu}, {what}, {first.engine}, {first.state}, {how}")
+    page.say(f"{origin.gpu}, {what}, {first.engine}, {origin.conditions.words}{limit}")
     _show_rows(table, page)
     if table.crossovers:
         page.say(

@@ -201,10 +201,8 @@ def _prune_to_target(
 
 
 def _show_target(pruned: "PrunedModel", page: "Page") -> None:
-    from prunecast.launch import CacheState
-
     result = pruned.result
-    how = f"{pruned.engine}, {pruned.dtype}, {CacheState(pruned.l2).words}"
+    how = f"{pruned.engine}, {pruned.dtype}, {pruned.conditions.words}"
     memory = list(zip(result.dense_memory, result.memory, strict=True))
     lines = dict.fromkeys(line for one in memory for line in misfit(*one, result.gpu_bytes))
     page.say(f"{pruned.gpu}, {_tokens(pruned)}, {how}: {pruned.source}", *lines, "")

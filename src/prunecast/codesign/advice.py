@@ -129,8 +129,9 @@ def _changes(case: LayerCase, tiled: TileMap | None) -> Iterator[LayerCase]:
         yield replace(case, change=rows if is_copied else f"{rows}: nothing is copied", padded=True)
     yield replace(case, change="twice the tokens, time per token", n=2 * case.n, work=2.0)
     gpu, engine = case.engine.gpu, case.engine
-    if engine.launch != "graph":
-        yield replace(case, change="launched in a CUDA graph", engine=replace(engine, launch="graph"))
+    if engine.conditions.launch != "graph":
+        in_graph = replace(engine, conditions=replace(engine.conditions, launch="graph"))
+        yield replace(case, change="launched in a CUDA graph", engine=in_graph)
     for level, rates in DOUBLED.items():
         faster = replace(gpu, **{rate: 2 * getattr(gpu, rate) for rate in rates})
         change = f"a GPU with twice the {level} bandwidth"

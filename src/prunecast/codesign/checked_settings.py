@@ -10,11 +10,12 @@ from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES
 from prunecast.kernels.libraries.experts.routing import check_routing
 from prunecast.kernels.libraries.scaled.call import SCALES
-from prunecast.launch import L2_STATES
+from prunecast.launch import CacheState, Conditions
 from prunecast.patterns import SCOPES, parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.settings import SETTINGS, PredictSettings
 from prunecast.workload.conv_settings import ConvSettings
+from prunecast.workload.engines import ENGINES
 from prunecast.workload.graph import RUNTIMES, Pass
 from prunecast.workload.graph.shapes import checked_tokens
 from prunecast.workload.layers import Source, has_model
@@ -69,7 +70,14 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
     if per_token is not None and per_token < 1:
         raise BadInput(f"experts-per-token must be at least 1, got {per_token}")
     check_routing(settings["routing"])
-    choices = {"runtime": RUNTIMES, "l2": L2_STATES, "scales": SCALES, "scope": SCOPES, "dtype": DTYPE_BYTES}
+    Conditions(settings["state"], settings["launch"], CacheState(settings["l2"] or "cold"))
+    choices = {
+        "engine": ENGINES,
+        "runtime": RUNTIMES,
+        "scales": SCALES,
+        "scope": SCOPES,
+        "dtype": DTYPE_BYTES,
+    }
     for name, known in choices.items():
         value = bound.arguments[name]
         if value is not None:

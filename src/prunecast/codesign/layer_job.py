@@ -221,7 +221,7 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
             sparsity=0.0 if kept is None else 1.0 - kept.density,
             kernel=candidate.kernel,
             engine=engine.name,
-            state=engine.state,
+            state=engine.conditions.state,
             seconds=seconds,
             seconds_low=interval.low_s,
             seconds_high=interval.high_s,
@@ -249,7 +249,7 @@ def kernel_interval(
         # Grouped launches were never measured
         gpu=engine.gpu.name if launches[0].experts == 1 else "",
         engine=engine.name,
-        state=engine.state,
+        state=engine.conditions.state,
         tokens=launches[0].n,
         guessed_costs=max(KERNELS[each.kernel].guessed_costs(engine.gpu) for each in launches),
         guessed_gpu=guessed_share(engine.gpu),

@@ -16,9 +16,10 @@ from prunecast.codesign.recipe_maps import (
     recipe_of,
 )
 from prunecast.errors import BadInput
-from prunecast.hardware import at_power_limit, load_gpu
+from prunecast.hardware import GpuSpec, at_power_limit, load_gpu
 from prunecast.kernels import KERNELS
 from prunecast.kernels.libraries.collectives.call import check_gpus
+from prunecast.launch import Conditions
 from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.settings import PredictSettings
@@ -79,9 +80,9 @@ def layer_job(
         chosen = candidates(settings["kernels"], None if pattern is None else pattern.canonical, least)
     if settings["runtime"] == "torch":
         check_rows_stay(pattern)
-    engine = _engine_of(settings, quick_lists=quick_lists, progress=progress)
+    gpu = _gpu_of(settings)
     if like is None:
-        workload = workload_of(weights, settings, recipe, gpu=engine.gpu.name)
+        workload = workload_of(weights, settings, recipe, gpu=gpu.name)
         rows: Mapping[str, WorkloadLayer] = rows_of(workload)
     else:
         workload, rows = like.workload, like.launches.layers
@@ -102,7 +103,13 @@ def layer_job(
             _check_fits(pattern, layer)
     in_model = not is_torch and (workload.has_graph or settings["workload"] is not None)
     l2 = cache_state(settings["l2"], workload.model_weights, settings["dtype"], in_model=in_model)
-    engine = replace(engine, l2=l2)
+    engine = Engine(
+        name=settings["engine"],
+        gpu=gpu,
+        conditions=Conditions(settings["state"], settings["launch"], l2),
+        quick_lists=quick_lists,
+        progress=progress,
+    )
     of_layer = several or len(workload.passes) > 1
     launches = LayerLaunches(
         engine=engine,
@@ -129,21 +136,14 @@ def layer_job(
     )
 
 
-def _engine_of(settings: PredictSettings, *, quick_lists: bool, progress: Progress) -> Engine:
-    """Return the engine for the requested GPU at the requested power limit; `layer_job` sets its L2 state."""
+def _gpu_of(settings: PredictSettings) -> GpuSpec:
+    """Return the requested GPU at the requested power limit."""
     gpu = load_gpu(settings["gpu"]) if isinstance(settings["gpu"], str) else settings["gpu"]
     if settings["tensor_parallel"] != 1:
         check_gpus(settings["tensor_parallel"], gpu)
     if settings["power_limit"] is not None:
         gpu = at_power_limit(gpu, settings["power_limit"])
-    return Engine(
-        name=settings["engine"],
-        gpu=gpu,
-        state=settings["state"],
-        launch=settings["launch"],
-        quick_lists=quick_lists,
-        progress=progress,
-    )
+    return gpu
 
 
 def workload_of(
@@ -245,8 +245,7 @@ def provenance_of(job: LayerJob, settings: PredictSettings, source: str, weights
         spec_hash=job.engine.gpu.fingerprint,
         weights_hash=weights_hash,
         tokens=job.tokens,
-        launch=job.engine.launch,
-        l2=job.engine.l2,
+        conditions=job.engine.conditions,
         power_limit_w=settings["power_limit"],
         workload=settings["workload"],
         runtime=job.workload.runtime,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_bytes
-from prunecast.launch import COLD, CacheState
+from prunecast.launch import USUAL, Conditions
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.version import tool_version
@@ -71,8 +71,7 @@ class Provenance:
     gpu, spec_hash : name and fingerprint of the GPU spec
     weights_hash : fingerprint of the weights that were read
     tokens : number of tokens of a layer (N)
-    launch : launch mode, `graph` or `stream`
-    l2 : operands that are in L2 when the launch starts
+    conditions : clock, launch mode and contents of L2
     power_limit_w : requested power limit in W; None for the default of the GPU
     pattern, sparsity, scope, workload : the requested values; None where defaults were used
     runtime : runtime of a whole model, `engine` or `torch`
@@ -84,7 +83,6 @@ class Provenance:
     spec_hash: str
     weights_hash: str
     tokens: int
-    launch: str
     pattern: str | None
     sparsity: float | None
     scope: str
@@ -92,7 +90,7 @@ class Provenance:
     runtime: str = "engine"
     tensor_parallel: int = 1
     source: str = ""
-    l2: CacheState = COLD
+    conditions: Conditions = USUAL
     power_limit_w: float | None = None
 
     def document(self) -> dict[str, Any]:
@@ -104,8 +102,7 @@ class Provenance:
             "weights_hash": self.weights_hash,
             "seed": None if self.pattern is None else parse_pattern(self.pattern).seed,
             "tokens": self.tokens,
-            "launch": self.launch,
-            "l2": self.l2.name,
+            **self.conditions.document(),
             **({} if self.power_limit_w is None else {"power_limit_w": self.power_limit_w}),
             "asked": {
                 "pattern": self.pattern,

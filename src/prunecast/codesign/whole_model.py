@@ -292,7 +292,7 @@ def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _Product:
     """Return a dense product that has no row in the table, such as the output head."""
     engine, dtype, size = job.engine, job.launches.dtype or "fp16", _dense_bytes(job, m, k)
     part, scales = experts_of(job.workload).get((m, k, n)), job.launches.scales
-    call = dense_call(m, k, n, dtype, engine.gpu, state=engine.state, fused=part, scales=scales)
+    call = dense_call(m, k, n, dtype, engine.gpu, state=engine.conditions.state, fused=part, scales=scales)
     if call is not None:
         moved = size + DTYPE_BYTES[dtype] * n * (m + k)
         activity_s = activity_seconds(2.0 * m * k * n, moved, engine.gpu, dtype)
@@ -332,9 +332,8 @@ def _outcomes(
             {name: graph[name].runs * product.seconds for name, product in of_pass.items()},
             sparse=sparse,
             unfused=frozenset(name for name in sparse if not KERNELS[of_pass[name].kernel].fuses_in_torch),
-            launch=job.engine.launch,
+            conditions=job.engine.conditions,
             dtype=dtype,
-            state=job.engine.state,
         )
         lower = sum(
             (graph[name].runs * (one.seconds - one.low_s) for name, one in of_pass.items()), time.below_s

@@ -65,8 +65,12 @@ class LaunchTraits(NamedTuple):
     prologue: Callable[[float], tuple[WarpProgram, ...]] | None = None
     """Function that returns the plan's warp programs for a fraction (0 to 1) of blocks that run their
     prologue before the preceding launch ends; None if the programs do not depend on it."""
-    b_in_l2: bool = False
-    """True if weights are read with an evict-first policy, so that B stays in L2."""
+    prefetches_weights: bool = False
+    """True if producer warps read indices and weights before `griddepcontrol.wait`, and B after it."""
+    aligns_rows: bool = False
+    """True if rows of B and C that are not aligned are copied to and from aligned rows by other launches."""
+    weights_evict_first: bool = False
+    """True if weights are read with an evict-first policy, so that B stays in L2 during the launch."""
     other_launches_s: float = 0.0
     """Seconds of the additional kernels that a library launches for the product."""
 

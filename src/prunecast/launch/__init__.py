@@ -1,16 +1,9 @@
 """Launch context of a plan: PDL, placement, stragglers, cache state and launch overhead on one GPU.
 
-Read first: `context.py`; then `floor.py` and `overlap.py`.
+Read first: `conditions.py` (the conditions of a time) and `context.py`; then `floor.py` and `overlap.py`.
 """
 
-from prunecast.launch.context import (
-    COLD,
-    L2_STATES,
-    CacheState,
-    LaunchContext,
-    burst_contexts,
-    launch_context,
-)
-from prunecast.launch.floor import LAUNCHES
+from prunecast.launch.conditions import COLD, USUAL, CacheState, Conditions
+from prunecast.launch.context import LaunchContext, burst_contexts, launch_context
 
-__all__ = ["COLD", "L2_STATES", "LAUNCHES", "CacheState", "LaunchContext", "burst_contexts", "launch_context"]
+__all__ = ["COLD", "USUAL", "CacheState", "Conditions", "LaunchContext", "burst_contexts", "launch_context"]

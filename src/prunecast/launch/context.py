@@ -2,33 +2,23 @@
 
 A plan describes the launch itself. This module adds the properties that depend on the GPU: whether the launch
 overlaps the preceding one (programmatic dependent launch, PDL), on which SMs its CTAs are expected, which
-part of the prologue is already done, which operands are in L2, and which other kernels are launched.
-
-Operands in L2 when a launch begins (`CacheState`):
-
-cold   operands were last used so long ago that L2 has evicted them, as in the recorded suites
-model  the preceding layer has just written B; weights are cold unless those of the whole model fit in L2
-warm   the same product is repeated on the same operands
-
-Activations reuse the same memory: if C fits in L2, the next launch overwrites it before it is evicted. If
-data are somewhat larger than the usable part of L2, a part of them stays in L2, since L2 does not evict
-strictly by age.
+part of the prologue is already done, which operands are in L2, and which other kernels are launched. The
+`Conditions` of the launch (`conditions.py`) are part of the context.
 """
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.errors import check_choice
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import LaunchTraits
 from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
+from prunecast.launch.conditions import USUAL, CacheState, Conditions
 from prunecast.plan.kernel_plan import (
     DTYPE_BYTES,
     OUTPUT_BYTES,
@@ -39,62 +29,31 @@ from prunecast.plan.kernel_plan import (
 )
 from prunecast.plan.program import WarpProgram, bind
 
-L2_STATES = ("cold", "model", "warm")
 GRAIN = 64
 """Fractions of operands in L2 are rounded to multiples of 1 / `GRAIN`, so that similar launches share one
 cached result of `_with_l2`. Kind: choice, fine enough.
 """
 
 
-class CacheState(NamedTuple):
-    """State of L2 at the beginning of each launch of a plan."""
-
-    name: str = "cold"
-    """One of `L2_STATES`."""
-    weight_bytes: float = float("inf")
-    """Bytes of the weights of the whole model in the dtype of its launches; only the state `model` uses this
-    number. A kernel that packs weights in fewer bits is assumed to run the whole model."""
-
-    @property
-    def words(self) -> str:
-        """Text for tables: the memory that contains the operands when a launch begins, e.g. `B in L2`."""
-        return {"cold": "operands in DRAM", "model": "B in L2", "warm": "operands in L2"}[self.name]
-
-
-COLD = CacheState()
-
-
-class _Found(NamedTuple):
-    """Fractions of the operands that are in L2 when a launch begins, each 0 to 1."""
-
-    read: float
-    """Fraction of the bytes of A and B that L2 contains."""
-    written: float
-    """Fraction of C that the next launch overwrites in L2 before it is evicted."""
-
-
 def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
     """Return the spec with DRAM rates and latency adjusted to the fraction of the operands that is in L2.
 
-    The state `cold` returns `gpu` itself. Raises BadInput for an unknown state.
+    The state `cold` returns `gpu` itself.
     """
     if l2.name == "cold":
         return gpu
-    check_choice("l2", l2.name, L2_STATES)
-    found = _found(plan, gpu, l2)
-    return _with_l2(gpu, round(GRAIN * found.read), round(GRAIN * found.written))
-
-
-def _found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> _Found:
     element = DTYPE_BYTES[plan.dtype]
     weight = KERNELS[plan.kernel].weight_bytes(plan.dtype)
     a, b = plan.read_share * plan.density * plan.m * plan.k * weight, plan.k * plan.n * element
     c = plan.c_rows * plan.n * OUTPUT_BYTES[plan.dtype]
+    # Fraction of the bytes of A and B that L2 contains, and fraction of C that the next launch overwrites in
+    # L2 before it is evicted
     if l2.name == "warm":
-        share = _kept(a + b + c, gpu)
-        return _Found(share, share)
-    of_a, of_b = _kept(max(l2.weight_bytes * weight / element, a), gpu), _kept(b, gpu)
-    return _Found((of_a * a + of_b * b) / max(a + b, 1.0), _kept(b + c, gpu))
+        read = written = _kept(a + b + c, gpu)
+    else:
+        of_a, of_b = _kept(max(l2.weight_bytes * weight / element, a), gpu), _kept(b, gpu)
+        read, written = (of_a * a + of_b * b) / max(a + b, 1.0), _kept(b + c, gpu)
+    return _with_l2(gpu, round(GRAIN * read), round(GRAIN * written))
 
 
 def _kept(size: float, gpu: GpuSpec) -> float:
@@ -132,7 +91,8 @@ class LaunchContext:
 
     Parameters
     ----------
-    plan, gpu : the launch, and the GPU that runs it
+    plan, gpu : the launch, and the GPU that runs it, with the DRAM rates of `conditions.l2`
+    conditions : clock, launch mode and contents of L2
     costs : launch costs on the GPU's architecture, `costs/sm_*.toml`
     fit : occupancy, computed with the registers of the compiled kernel
     programs : warp programs of the plan with the costs of the GPU's architecture. They omit the part that
@@ -143,7 +103,8 @@ class LaunchContext:
         each block has one item
     places : (blocks,) block slot of each block, for co-resident launches in which some blocks share an SM;
         slot p is on SM p mod SMs. None if blocks are assigned to SMs round robin
-    b_in_l2 : True if L2 contains B when the launch begins
+    prefetches_weights : True if producer warps read indices and weights before `griddepcontrol.wait`
+    weights_evict_first : True if weights are read with an evict-first policy, so that B stays in L2
     pdl_release_s : seconds from the last stores of the preceding launch until `griddepcontrol.wait` returns
         in blocks that are already waiting; 0 if some blocks start later
     other_launches_s : seconds of other kernels that a library launches, e.g. a split-K reduction
@@ -155,13 +116,15 @@ class LaunchContext:
 
     plan: KernelPlan
     gpu: GpuSpec
+    conditions: Conditions
     costs: Costs
     fit: Occupancy
     programs: tuple[WarpProgram, ...]
     pdl: bool = False
     co_resident: bool = False
     places: npt.NDArray[np.int64] | None = None
-    b_in_l2: bool = False
+    prefetches_weights: bool = False
+    weights_evict_first: bool = False
     pdl_release_s: float = 0.0
     other_launches_s: float = 0.0
     zero_rows: int = 0
@@ -177,11 +140,6 @@ class LaunchContext:
             crowd = int(np.bincount(self.places % sms).max())
         object.__setattr__(self, "crowd", crowd)
 
-    @property
-    def prefetches_weights(self) -> bool:
-        """True if producer warps read indices and weights before `griddepcontrol.wait`, and B after it."""
-        return self.plan.pdl and not self.co_resident
-
     def check_fit(self) -> None:
         """Raise `PlanDoesNotFit` if no block fits on an SM, or a persistent grid does not fit on the GPU."""
         plan, gpu = self.plan, self.gpu
@@ -195,14 +153,9 @@ class LaunchContext:
             )
 
 
-def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> LaunchContext:
-    """Return the context of a launch of `plan` on `gpu`: the properties that the plan does not determine.
-
-    Raises
-    ------
-    BadInput : an unknown state of L2
-    """
-    gpu = gpu_as_found(plan, gpu, l2)
+def launch_context(plan: KernelPlan, gpu: GpuSpec, conditions: Conditions = USUAL) -> LaunchContext:
+    """Return the context of a launch of `plan` on `gpu`: the properties that the plan does not determine."""
+    gpu = gpu_as_found(plan, gpu, conditions.l2)
     traits_of = KERNELS[plan.kernel].traits
     traits = traits_of(plan, gpu) if traits_of else LaunchTraits()
     registers = traits.registers_per_thread or plan.resources.registers_per_thread
@@ -221,18 +174,20 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, l2: CacheState = COLD) -> Lau
         places = expected_places(columns, fit.blocks_per_sm, gpu.sm_count)
         programs = traits.prologue(resident) if traits.prologue else programs
     zero_rows = zero_row_count(plan)
-    copies_rows = plan.pdl and has_copied_rows(plan.kernel, plan.n, plan.dtype)
+    copies_rows = traits.aligns_rows and has_copied_rows(plan.kernel, plan.n, plan.dtype)
     costs = launch_costs(gpu)
     return LaunchContext(
         plan=plan,
         gpu=gpu,
+        conditions=conditions,
         costs=costs,
         fit=fit,
         programs=bind(programs, KERNELS[plan.kernel].costs_on(gpu), gpu),
         pdl=plan.pdl and zero_rows == 0 and not copies_rows,
         co_resident=co_resident,
         places=places,
-        b_in_l2=traits.b_in_l2,
+        prefetches_weights=plan.pdl and traits.prefetches_weights,
+        weights_evict_first=traits.weights_evict_first,
         pdl_release_s=costs["release_s"] if resident >= 1.0 else 0.0,
         other_launches_s=traits.other_launches_s,
         zero_rows=zero_rows,

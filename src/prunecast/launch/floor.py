@@ -2,7 +2,7 @@
 
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.table import has_copied_rows, zero_row_count
+from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
 from prunecast.launch.context import LaunchContext, launch_costs
 from prunecast.launch.overlap import store_latency_cycles
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
@@ -12,24 +12,16 @@ ROW_PADDING = 8
 """Elements of a vector; rows of C are padded to a multiple of it. Kind: definition, 16 bytes of two-byte
 elements.
 """
-LAUNCHES = ("graph", "stream")
-"""Ways to launch: in a CUDA graph, or one by one in a stream."""
 
 
-def launch_floor_s(context: LaunchContext, launch: str) -> float:
+def launch_floor_s(context: LaunchContext) -> float:
     """Return the overhead in seconds of each back-to-back launch that the plan's own cycles do not contain.
 
     The time of additional kernels is included: rows of C without a tile need a second launch that zeros them,
     and misaligned rows need two copies. These kernels overlap with no other kernel.
-
-    Parameters
-    ----------
-    launch : one of `LAUNCHES`; in a stream the host limits the rate, even if launches could overlap
     """
-    if launch == "stream":
-        floor_s = context.gpu.stream_launch_s
-    else:
-        floor_s = _overlapped_s(context) if context.pdl else context.gpu.graph_launch_s
+    overlaps = context.pdl and context.conditions.launch == "graph"
+    floor_s = _overlapped_s(context) if overlaps else context.conditions.launch_s(context.gpu)
     second = int(context.plan.item_count > 0 and context.zero_rows > 0)
     return (1 + second) * floor_s + beside_s(context)
 
@@ -68,7 +60,9 @@ def padded_copy_seconds(plan: KernelPlan, gpu: GpuSpec) -> float:
     formula gives 5.4 us for launches and copies, of which 0.3 us are lost overlap with the preceding launch.
     With 4321 tokens, 4096 x 4096 needed 170 us more than with padded rows.
     """
-    if not plan.pdl or not has_copied_rows(plan.kernel, plan.n, plan.dtype):
+    traits_of = KERNELS[plan.kernel].traits
+    aligns_rows = traits_of is not None and traits_of(plan, gpu).aligns_rows
+    if not aligns_rows or not has_copied_rows(plan.kernel, plan.n, plan.dtype):
         return 0.0
     element_bytes = DTYPE_BYTES[plan.dtype]
     row_bytes = plan.n * element_bytes

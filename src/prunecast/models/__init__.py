@@ -7,16 +7,14 @@ Read first: `roofline.py` (the whole formula), `amounts.py` (work of a plan), `b
 any order of events). Then `block_times.py` (items), `waves.py` and `chip.py` (SMs), `traffic.py` (bytes).
 """
 
-from prunecast.launch.floor import LAUNCHES
 from prunecast.models.amounts import Amounts, packed_bytes, plan_amounts
 from prunecast.models.bounds import bound_cycles
 from prunecast.models.case import LEVELS, Estimate
-from prunecast.models.roofline import estimate
+from prunecast.models.roofline import estimate, estimate_launch
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 
 __all__ = [
-    "LAUNCHES",
     "LEVELS",
     "Amounts",
     "Estimate",
@@ -24,6 +22,7 @@ __all__ = [
     "Traffic",
     "bound_cycles",
     "estimate",
+    "estimate_launch",
     "packed_bytes",
     "plan_amounts",
     "plan_traffic",

@@ -121,7 +121,7 @@ class _Blocks(NamedTuple):
     near: "_Block"
     """Block whose reads all hit L2; for co-resident launches, only its reads of B do."""
     far: "_Block"
-    """Block whose reads all come from DRAM; its reads of B hit L2 if `LaunchContext.b_in_l2`."""
+    """Block whose reads all come from DRAM; its reads of B hit L2 if `LaunchContext.weights_evict_first`."""
     far_share: float
     """Fraction of the k-steps after the first ones whose data come from DRAM, 0 to 1."""
     first_steps: int
@@ -151,14 +151,14 @@ def _sampled(case: Case) -> _Blocks:
         store_latency=store_latency_cycles(context),
         store_bytes_per_clk=float(max(round(store_rate(context)), 1)),
         read_latency=gpu.dram_latency_cycles,
-        b_in_l2=context.b_in_l2,
+        b_in_l2=context.weights_evict_first,
         dram_busy=_prefetch_cycles(case),
     )
     if context.co_resident:
-        share = 1.0 if context.b_in_l2 else _first_reads(case)
+        share = 1.0 if context.weights_evict_first else _first_reads(case)
         return _Blocks(_block(far._replace(b_in_l2=True)), _block(far), share, 1)
     near, far_block = _block(far._replace(read_latency=gpu.l2_latency_cycles)), _block(far)
-    if context.b_in_l2:
+    if context.weights_evict_first:
         return _Blocks(near, far_block, 1.0, far_block.ring)
     if case.traits.copies_through_registers:
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)

@@ -138,8 +138,8 @@ def chip_ends(
         wave_work=shares.work,
         wave_reads=shares.reads,
         # Co-resident blocks hide each other's waits, and their delays count as stragglers. The exception is a
-        # block that is alone on its SM and streams its weights while B is in L2
-        queues=not context.co_resident or (context.b_in_l2 and context.crowd == 1),
+        # block that is alone on its SM and streams its weights while B stays in L2
+        queues=not context.co_resident or (context.weights_evict_first and context.crowd == 1),
         busy_share=busy_share(sm_finish),
     )
 

@@ -21,12 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.arguments import checked
-from prunecast.errors import check_choice
-from prunecast.hardware.clock import STATES, sm_clock_hz
+from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import COLD, CacheState, LaunchContext, burst_contexts, launch_context
+from prunecast.launch import COLD, CacheState, Conditions, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.context import l2_power
-from prunecast.launch.floor import LAUNCHES, beside_s, launch_floor_s
+from prunecast.launch.floor import beside_s, launch_floor_s
 from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.block_times import BlockTimes, block_times
@@ -63,28 +62,23 @@ def estimate(
 
     Parameters
     ----------
-    state : `burst` or `sustained`, see `hardware.clock`
-    launch : `graph` or `stream`, which determines the launch floor
-    l2 : which operands are in L2 when the launch begins
+    state, launch, l2 : conditions of the launch, see `launch.conditions`
 
     Raises
     ------
     PlanDoesNotFit : no block fits on an SM, or a persistent grid is larger than the GPU holds at once
     BadInput : an unknown state, launch or L2 state, or instructions that the GPU does not have
     """
-    check_choice("state", state, STATES)
-    check_choice("launch", launch, LAUNCHES)
-    return estimate_of(plan, gpu, state, launch, l2)
+    return estimate_launch(launch_context(plan, gpu, Conditions(state, launch, l2)))
 
 
-def estimate_of(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: CacheState) -> Estimate:
-    """Return the result of `estimate` for arguments that have been checked."""
-    context = launch_context(plan, gpu, l2)
+def estimate_launch(context: LaunchContext) -> Estimate:
+    """Return the result of `estimate` for a launch under the conditions of its context."""
     context.check_fit()
     if context.places is None:
-        return _estimate(context, state=state, launch=launch)
+        return _estimate(context)
     placed = burst_contexts(context)
-    found = [_estimate(each, state=state, launch=launch) for _, each in placed]
+    found = [_estimate(each) for _, each in placed]
     if len(found) == 1:
         return found[0]
     typical = found[int(np.argmax([share for share, _ in placed]))]
@@ -92,21 +86,21 @@ def estimate_of(plan: KernelPlan, gpu: GpuSpec, state: str, launch: str, l2: Cac
     return replace(typical, cycles=cycles, seconds=typical.launch_s + cycles / typical.clock_hz)
 
 
-def _estimate(context: LaunchContext, *, state: str, launch: str) -> Estimate:
+def _estimate(context: LaunchContext) -> Estimate:
     case = look_up(context)
     times = block_times(case)
     units = unit_costs(case, times)
     placement = place_units(context, units.alone, units.demand)
-    launch_s = launch_floor_s(context, launch)
+    launch_s = launch_floor_s(context)
     ends = chip_ends(case, placement, units.quiet, partial(_item_cycles, case, times))
-    settled = _settle(case, ends, launch_s - beside_s(context), state)
+    settled = _settle(case, ends, launch_s - beside_s(context))
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,
         clock_hz=settled.clock_hz,
         launch_s=launch_s,
         written_share=1.0 - case.traffic.read_share,
-        state=state,
+        state=context.conditions.state,
         occupancy=context.fit,
         explained=_Once(partial(_explained, case, times, placement, settled.clock_hz)),
     )
@@ -159,7 +153,7 @@ def look_up(context: LaunchContext) -> Case:
     return Case(context, plan, gpu, rules, traits, amounts, rates, traffic, in_flight)
 
 
-def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled:
+def _settle(case: Case, ends: ChipEnds, launch_s: float) -> _Settled:
     """Return cycles and SM clock of a launch as the result of a fixed-point iteration.
 
     The cycles depend on the clock because L2 and DRAM deliver fixed bytes per second. The clock depends on
@@ -182,7 +176,7 @@ def _settle(case: Case, ends: ChipEnds, launch_s: float, state: str) -> _Settled
             tensor_duty=tensor / sm_cycles,
             l2_bytes_per_clk_per_sm=l2_bytes / sm_cycles,
             dram_bytes_per_clk_per_sm=dram_bytes / sm_cycles,
-            state=state,
+            state=case.context.conditions.state,
             dtype=case.plan.dtype,
             busy_share=ends.busy_share,
             period_s=period_s,

@@ -108,7 +108,7 @@ _GPU = (
 def words_of(table: PredictionTable) -> Sequence[Word]:
     """Return the technical terms of the page of `table`, in the order in which they appear."""
     first = table[0]
-    settings = (first.engine, first.state, table.provenance.launch)
+    settings = (first.engine, first.state, table.provenance.conditions.launch)
     kernels = dict.fromkeys(row.kernel for row in table)
     bounds = sorted({row.bound for row in table})
     meaning_of = meanings()
@@ -190,7 +190,7 @@ def render_page(
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
     first, origin = table[0], table.provenance
     spec = spec if origin.power_limit_w is None else at_power_limit(spec, origin.power_limit_w)
-    engine = Engine(name=first.engine, gpu=spec, state=first.state, launch=origin.launch, l2=origin.l2)
+    engine = Engine(name=first.engine, gpu=spec, conditions=origin.conditions)
     chosen = chosen_layers(table)
     layers = predicted_layers(weights, origin, [rows[0].layer for rows in chosen])
     shown = []

@@ -7,13 +7,11 @@ Layer: imports `plan`, `launch` and `hardware`, never `models`. Read first: `sim
 results), `docs/reference/engine_rules.md` (the rules), `engine.py` (the loop).
 """
 
-from prunecast.launch import LAUNCHES
 from prunecast.simulator.result import ATTRIBUTION, PIPES, STALLS, SimResult
-from prunecast.simulator.simulate import POLICIES, Guess, SimulationStopped, simulate
+from prunecast.simulator.simulate import POLICIES, Guess, SimulationStopped, simulate, simulate_launch
 
 __all__ = [
     "ATTRIBUTION",
-    "LAUNCHES",
     "PIPES",
     "POLICIES",
     "STALLS",
@@ -21,4 +19,5 @@ __all__ = [
     "SimResult",
     "SimulationStopped",
     "simulate",
+    "simulate_launch",
 ]

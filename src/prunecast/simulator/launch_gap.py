@@ -44,30 +44,27 @@ class LaunchGap(NamedTuple):
     launch_s: float
     """Seconds per launch in addition to its cycles, at least 0: the launch floor, minus (in graphs) the time
     that blocks save by starting before the preceding launch has ended."""
-    under: float
-    """Cycles of the run that overlap with the preceding launch. It is above 0 only if starting early saves
-    more time than the whole launch floor."""
+    cycles: int
+    """Cycles of the run, without those that overlap with the preceding launch. Some do so only if starting
+    early saves more time than the whole launch floor."""
 
 
-def launch_gap(context: LaunchContext, run: State, clock_hz: float, launch: str) -> LaunchGap:
+def launch_gap(context: LaunchContext, run: State, clock_hz: float) -> LaunchGap:
     """Return the gap between launches of a plan.
+
+    Only in a CUDA graph do blocks start before the preceding launch has ended.
 
     Parameters
     ----------
     run : final state of a run of the plan
     clock_hz : SM clock
-    launch : one of `LAUNCHES`; only in a `graph` do blocks start before the preceding launch has ended
     """
-    launch_s = launch_floor_s(context, launch)
+    launch_s = launch_floor_s(context)
     gained = 0.0
-    if launch == "graph":
+    if context.conditions.launch == "graph":
         ends = run.sm[:, engine.S_BUSY].astype(np.float64)
         gained = gained_cycles(context, ends, int((ends == 0.0).sum()))
         gained -= straggler_cycles(ends, straggler_of(context))
     left = launch_s - gained / clock_hz
-    return LaunchGap(max(left, 0.0), max(-left, 0.0) * clock_hz)
-
-
-def launched_cycles(run: State, gap: LaunchGap) -> int:
-    """Return the cycles of a run minus those that overlap with the preceding launch (`gap.under`)."""
-    return max(int(run.mem[engine.G_END]) - round(gap.under), 1)
+    under = round(max(-left, 0.0) * clock_hz)
+    return LaunchGap(max(left, 0.0), max(int(run.mem[engine.G_END]) - under, 1))

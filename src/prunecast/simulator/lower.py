@@ -241,7 +241,7 @@ def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
         a_ways=ways,
         segments=index_base + gather_base,
         groups=int(work.group.max(initial=-1)) + 1,
-        rows_in_l2=context.b_in_l2,
+        rows_in_l2=context.weights_evict_first,
         early_sms=rules.early_blocks,
     )
 

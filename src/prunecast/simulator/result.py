@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.hardware.occupancy import Occupancy
+from prunecast.launch import LaunchContext
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State
@@ -131,30 +132,19 @@ def tensor_cycles(lowered: Lowered, run: State) -> np.ndarray:
 
 
 def run_result(
-    plan: KernelPlan,
-    lowered: Lowered,
-    run: State,
-    *,
-    fit: Occupancy,
-    clock_hz: float,
-    cycles: int,
-    launch_s: float,
-    state: str,
+    context: LaunchContext, lowered: Lowered, run: State, cycles: int, launch_s: float, *, clock_hz: float
 ) -> SimResult:
     """Return the result of a finished run.
 
     Parameters
     ----------
     run : final state of the engine
-    fit : blocks per SM and the limiting resource
+    cycles, launch_s : fields of `LaunchGap`
     clock_hz : SM clock
-    cycles : SM cycles of the launch, without those that overlap with the preceding launch
-    launch_s : seconds per launch in addition to the cycles
-    state : `burst` or `sustained`
     """
     chip = run.mem
     touched = int(chip[engine.G_HIT_BYTES] + chip[engine.G_MISS_BYTES])
-    parts = _attribute_cycles(_account(plan, lowered, run, cycles))
+    parts = _attribute_cycles(_account(context.plan, lowered, run, cycles))
     attribution = {name: parts.get(name, 0.0) / clock_hz for name in ATTRIBUTION} | {"launch": launch_s}
     stall = run.stall.sum(axis=0)
     return SimResult(
@@ -162,8 +152,8 @@ def run_result(
         cycles=cycles,
         clock_hz=clock_hz,
         launch_s=launch_s,
-        state=state,
-        occupancy=fit,
+        state=context.conditions.state,
+        occupancy=context.fit,
         utilisation=_utilisation(lowered, run, cycles),
         stalls={name: float(stall[i]) / max(float(stall.sum()), 1.0) for i, name in enumerate(STALLS)},
         attribution_s=attribution,

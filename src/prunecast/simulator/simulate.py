@@ -16,14 +16,14 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.clock import busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import COLD, LAUNCHES, CacheState, LaunchContext, burst_contexts, launch_context
+from prunecast.launch import COLD, CacheState, Conditions, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
 from prunecast.launch.memory import memory_rules
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import State, Status, new_events, new_state, run_engine
-from prunecast.simulator.launch_gap import launch_gap, launched_cycles
+from prunecast.simulator.launch_gap import launch_gap
 from prunecast.simulator.lower import Lowered, lower
 from prunecast.simulator.result import SimResult, run_result, tensor_cycles
 
@@ -72,21 +72,14 @@ class Settled:
     clock_hz: float
 
 
-def settle(
-    context: LaunchContext,
-    *,
-    state: str,
-    policy: str,
-    launch: str = "graph",
-    guess: Guess | None = None,
-) -> Settled:
+def settle(context: LaunchContext, *, policy: str, guess: Guess | None = None) -> Settled:
     """Repeat the run of a launch until its assumed SM clock and rate of DRAM writes agree with its activity.
 
     The iteration ends when both change the time by at most `CLOCK_TOLERANCE`, or after `MOST_RUNS` runs.
 
     Parameters
     ----------
-    state, policy, launch, guess : as in `simulate`
+    policy, guess : as in `simulate`
 
     Raises
     ------
@@ -96,16 +89,16 @@ def settle(
     plan, gpu = context.plan, context.gpu
     rules, duty = memory_rules(context), float(plan.tensor != "none")
     most = rules.write_back
-    clock_hz = sm_clock_hz(gpu, tensor_duty=duty, l2_bytes_per_clk_per_sm=0.0, state=state)
+    clock_hz = sm_clock_hz(gpu, tensor_duty=duty, l2_bytes_per_clk_per_sm=0.0, state=context.conditions.state)
     if guess is not None:
         clock_hz, rules = guess.clock_hz, rules._replace(write_back=min(most, guess.write_back))
     for _ in range(MOST_RUNS):
         lowered = lower(context, rules, policy=POLICIES[policy], clock_hz=clock_hz)
         run = _run(context, lowered)
         write_back = _write_back_of(run, most)
-        gap = launch_gap(context, run, clock_hz, launch)
-        period_s = launched_cycles(run, gap) / clock_hz + max(gap.launch_s - beside_s(context), 0.0)
-        caused_hz = _caused_clock(context, lowered, run, clock_hz, period_s, state)
+        gap = launch_gap(context, run, clock_hz)
+        period_s = gap.cycles / clock_hz + max(gap.launch_s - beside_s(context), 0.0)
+        caused_hz = _caused_clock(context, lowered, run, clock_hz, period_s)
         dram_busy = float(run.mem[engine.G_DRAM_BUSY]) / (engine.TICKS * max(int(run.mem[engine.G_END]), 1))
         less = dram_busy * abs(rules.write_back - write_back) / (1.0 + rules.write_back)
         agreed = max(abs(caused_hz / clock_hz - 1.0), less) <= CLOCK_TOLERANCE
@@ -134,12 +127,7 @@ def _run(context: LaunchContext, lowered: Lowered) -> State:
 
 
 def _caused_clock(
-    context: LaunchContext,
-    lowered: Lowered,
-    run: State,
-    clock_hz: float,
-    period_s: float,
-    state: str,
+    context: LaunchContext, lowered: Lowered, run: State, clock_hz: float, period_s: float
 ) -> float:
     """Return the SM clock that follows from the activity of a run.
 
@@ -156,7 +144,7 @@ def _caused_clock(
         tensor_duty=float(tensor_cycles(lowered, run).mean()) / period,
         l2_bytes_per_clk_per_sm=l2_power(context) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
-        state=state,
+        state=context.conditions.state,
         dtype=plan.dtype,
         busy_share=busy_share(run.sm[:, engine.S_BUSY]),
         period_s=period_s,
@@ -183,9 +171,7 @@ def simulate(
 
     Parameters
     ----------
-    state : `burst` or `sustained`
-    launch : `graph` or `stream`, which determines the launch floor
-    l2 : which operands are in L2 when the launch begins
+    state, launch, l2 : conditions of the launch, see `launch.conditions`
     policy : warp scheduler, a key of `POLICIES`; recent GPUs use greedy-then-youngest (arXiv 2503.20481)
     guess : clock and write rate of the first run. None for the clock of always busy tensor pipes, and for the
         write rate of data that are read once
@@ -196,30 +182,25 @@ def simulate(
     BadInput : an unknown state, launch, policy or L2 state, or instructions that the GPU does not have
     SimulationStopped : the warps wait for each other, or the run exceeds the cycle limit
     """
-    check_choice("launch", launch, LAUNCHES)
+    context = launch_context(plan, gpu, Conditions(state, launch, l2))
+    return simulate_launch(context, policy=policy, guess=guess)
+
+
+def simulate_launch(context: LaunchContext, *, policy: str = "gty", guess: Guess | None = None) -> SimResult:
+    """Return the result of `simulate` for a launch under the conditions of its context."""
     check_choice("policy", policy, tuple(POLICIES))
-    context = launch_context(plan, gpu, l2)
     context.check_fit()
-    placed = burst_contexts(context)
-    results = [_simulated(each, state, launch, policy, guess) for _, each in placed]
-    return _mean([share for share, _ in placed], results)
-
-
-def _simulated(
-    context: LaunchContext, state: str, launch: str, policy: str, guess: Guess | None
-) -> SimResult:
-    settled = settle(context, state=state, policy=policy, launch=launch, guess=guess)
-    gap = launch_gap(context, settled.run, settled.clock_hz, launch)
-    return run_result(
-        context.plan,
-        settled.lowered,
-        settled.run,
-        fit=context.fit,
-        clock_hz=settled.clock_hz,
-        cycles=launched_cycles(settled.run, gap),
-        launch_s=gap.launch_s,
-        state=state,
-    )
+    shares, results = [], []
+    for share, placed in burst_contexts(context):
+        settled = settle(placed, policy=policy, guess=guess)
+        gap = launch_gap(placed, settled.run, settled.clock_hz)
+        shares.append(share)
+        results.append(
+            run_result(
+                placed, settled.lowered, settled.run, gap.cycles, gap.launch_s, clock_hz=settled.clock_hz
+            )
+        )
+    return _mean(shares, results)
 
 
 def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
@@ -308,8 +289,8 @@ def record(
         raise BadInput(f"sm must lie in 0 to {gpu.sm_count - 1} on {gpu.name}, got {list(sms)}")
     if waves is not None and not 1 <= waves <= MOST_WAVES:
         raise BadInput(f"first-waves must be 1 to {MOST_WAVES}, got {waves:.6g}")
-    context = launch_context(plan, gpu)
-    settled = settle(context, state=state, policy=policy, guess=guess)
+    context = launch_context(plan, gpu, Conditions(state))
+    settled = settle(context, policy=policy, guess=guess)
     lowered, cycles = settled.lowered, max(int(settled.run.mem[engine.G_END]), 1)
     run = new_state(lowered.machine, lowered.program, lowered.work)
     watch = np.zeros(gpu.sm_count, np.int64)

@@ -22,7 +22,6 @@ from prunecast.choice import fastest_plan, kept_estimate
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, implicit_plan, plan_dense
-from prunecast.launch import COLD
 from prunecast.models import estimate
 from prunecast.patterns import TileMap
 from prunecast.torch.cuda.conv import ConvLaunch
@@ -177,7 +176,7 @@ class SparseConv2d(SparseLayer):
         return self._seconds_of(self.plan(call)) if known is None else known.seconds
 
     def _seconds_of(self, plan: KernelPlan) -> float:
-        return kept_estimate(plan, self.product.gpu, "burst", "graph", COLD).seconds
+        return kept_estimate(plan, self.product.gpu).seconds
 
     def forward(self, x: torch.Tensor | Planes, second: Planes | None = None) -> Any:
         """Return y (batch, filters, height, width) of images x (batch, channels, height, width).

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KernelPlan
+from prunecast.launch import Conditions
 from prunecast.text import Cells, percent
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
@@ -168,7 +169,9 @@ def judge_rows(
     The pruned map of consecutive rows that share it is computed only once.
     """
     names, maps = tuple(engines), dict[tuple[Any, ...], Any]()
-    run = {(name, state): Engine(name=name, gpu=gpu, state=state) for name in names for state in STATES}
+    run = {
+        (name, at): Engine(name=name, gpu=gpu, conditions=Conditions(at)) for name in names for at in STATES
+    }
     judged: list[Judged] = []
     waiting: deque[tuple[Judged, dict[str, Future[Outcome]]]] = deque()
     try:

@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 from prunecast.arguments import checked
 from prunecast.choice import kept_estimate
 from prunecast.errors import BadInput, check_choice
-from prunecast.hardware import STATES, GpuSpec
+from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan, plan_dense
-from prunecast.launch import COLD, L2_STATES, CacheState
+from prunecast.launch import COLD, USUAL, CacheState, Conditions, launch_context
 from prunecast.models import Estimate
-from prunecast.simulator import LAUNCHES, Guess, SimResult
-from prunecast.simulator import simulate as simulate_with_guess
+from prunecast.simulator import Guess, SimResult, simulate_launch
 
 ENGINES = ("simulator", "model")
 Outcome = SimResult | Estimate
@@ -35,7 +34,7 @@ def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bo
 
     Parameters
     ----------
-    l2 : one of `L2_STATES`, or None for the default
+    l2 : one of `launch.conditions.L2_STATES`, or None for the default
     weights : elements of the model's matrices before pruning
     dtype : format of these elements; None for a format of two bytes
     in_model : the layers run one after the other, and each reads the B that the layer before it wrote
@@ -48,16 +47,14 @@ def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bo
     )
 
 
-def guess_of(
-    plan: KernelPlan, gpu: GpuSpec, *, state: str = "burst", launch: str = "graph", l2: CacheState = COLD
-) -> Guess:
+def guess_of(plan: KernelPlan, gpu: GpuSpec, conditions: Conditions = USUAL) -> Guess:
     """Return the SM clock and the DRAM writes of the closed form, with which a simulation begins.
 
     Raises
     ------
     PlanDoesNotFit, BadInput : in the same cases as `models.estimate`
     """
-    estimate = kept_estimate(plan, gpu, state, launch, l2)
+    estimate = kept_estimate(plan, gpu, conditions)
     return Guess(estimate.clock_hz, estimate.written_share)
 
 
@@ -79,17 +76,16 @@ def simulate(
 
     Parameters
     ----------
-    state : `burst` or `sustained`
-    launch : `graph` or `stream`, which determines the launch floor
-    l2 : which operands are in L2 when the launch begins
+    state, launch, l2 : conditions of the launch, see `launch.conditions`
     policy : warp scheduler, a key of `simulator.POLICIES`
 
     Raises
     ------
     PlanDoesNotFit, BadInput, SimulationStopped : in the same cases as `simulator.simulate`
     """
-    guess = guess_of(plan, gpu, state=state, launch=launch, l2=l2)
-    return simulate_with_guess(plan, gpu, state=state, launch=launch, l2=l2, policy=policy, guess=guess)
+    conditions = Conditions(state, launch, l2)
+    context, guess = launch_context(plan, gpu, conditions), guess_of(plan, gpu, conditions)
+    return simulate_launch(context, policy=policy, guess=guess)
 
 
 class Workers:
@@ -152,23 +148,19 @@ class Engine:
     ----------
     name : one of `ENGINES`
     gpu : the GPU
-    state : `burst` (short runs with rests) or `sustained` (back to back, at the power limit)
-    launch : `graph` (a captured CUDA graph) or `stream` (call by call)
-    l2 : which operands are in L2 when the launch starts
+    conditions : clock, launch mode and contents of L2
     quick_lists : for kernels that run any mask (such as CSR), use the closed form instead of the simulator if
         issue slots are the bound and the launch needs at least `QUICK_FROM_S`
     progress : hook that reports the JIT compilation of the simulator, which may need long
 
     Raises
     ------
-    BadInput : an unknown engine, state, launch mode or L2 state
+    BadInput : an unknown engine
     """
 
     name: str
     gpu: GpuSpec
-    state: str = "burst"
-    launch: str = "graph"
-    l2: CacheState = COLD
+    conditions: Conditions = USUAL
     quick_lists: bool = False
     progress: Progress = silent
     _known: dict[str, Future[Outcome]] = field(default_factory=dict, init=False, repr=False)
@@ -176,9 +168,6 @@ class Engine:
 
     def __post_init__(self) -> None:
         check_choice("engine", self.name, ENGINES)
-        check_choice("state", self.state, STATES)
-        check_choice("launch", self.launch, LAUNCHES)
-        check_choice("l2", self.l2.name, L2_STATES)
 
     def run(self, plan: KernelPlan) -> Outcome:
         """Return the prediction for a plan. Raise PlanDoesNotFit if no thread block of it fits on an SM."""
@@ -200,7 +189,7 @@ class Engine:
 
         Nothing is cached here: searches compare thousands of plans that occur only once.
         """
-        return kept_estimate(plan, self.gpu, self.state, self.launch, self.l2)
+        return kept_estimate(plan, self.gpu, self.conditions)
 
     def estimated_seconds(self, plans: Iterable[KernelPlan]) -> float:
         """Return the sum of the closed-form seconds of launches that follow each other."""
@@ -230,7 +219,8 @@ class Engine:
             estimate = self.estimate(plan)
             if estimate.bound == "issue" and estimate.seconds >= QUICK_FROM_S:
                 return estimate
-        return simulate(plan, self.gpu, state=self.state, launch=self.launch, l2=self.l2)
+        guess = guess_of(plan, self.gpu, self.conditions)
+        return simulate_launch(launch_context(plan, self.gpu, self.conditions), guess=guess)
 
 
 def _finished(call: Callable[[], Outcome]) -> Future[Outcome]:

@@ -13,6 +13,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid, ConvShape, KernelPlan, implicit_plan, plan_dense
 from prunecast.kernels.libraries.scaled.call import quantise_passes, scaled_costs
 from prunecast.kernels.tile.kernel import STSPMM
+from prunecast.launch import Conditions
 from prunecast.patterns import TileMap
 from prunecast.patterns.dense_block_pattern import DenseBlockPattern
 from prunecast.patterns.sources import Layer
@@ -76,7 +77,7 @@ def sequences_of(
         implicit = tuple(_without_b(plan, conv, engine.gpu) for plan in launches)
         found.append(LaunchSequence(implicit, note="convolution without im2col"))
     if product in ("best", "im2col"):
-        before_s = im2col_seconds(conv, launches[0].dtype, engine.gpu, launch=engine.launch)
+        before_s = im2col_seconds(conv, launches[0].dtype, engine.gpu, engine.conditions)
         found.append(LaunchSequence(launches, before_s, "convolution with im2col, its time included"))
     return found
 
@@ -114,14 +115,10 @@ def seconds_of(sequences: Sequence[LaunchSequence], seconds: LaunchSeconds) -> f
     return min(each.before_s + each.share * seconds(each.launches) for each in sequences)
 
 
-def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) -> float:
+def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, conditions: Conditions) -> float:
     """Return the seconds of the im2col kernel, which writes B (K, N); 0 if the input is already B.
 
     DRAM reads the input once and writes B once. Every element of B is read and written through L2.
-
-    Parameters
-    ----------
-    launch : `graph` or `stream`
     """
     moved = im2col_bytes(conv, dtype)
     if moved == 0:
@@ -129,7 +126,7 @@ def im2col_seconds(conv: ConvShape, dtype: str, gpu: GpuSpec, *, launch: str) ->
     through_l2 = MemoryPass(l2_bytes=2 * conv.k * conv.n * DTYPE_BYTES[dtype])
     return MemoryPass(
         copied_bytes=moved,
-        start_s=gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s,
+        start_s=conditions.launch_s(gpu),
         overlapped_s=through_l2.seconds(gpu),
         copy_share=1.0,
     ).seconds(gpu)
@@ -248,7 +245,7 @@ class LayerLaunches:
             layer.n,
             kernel_dtype(layer, self.dtype),
             self.engine.gpu,
-            state=self.engine.state,
+            state=self.engine.conditions.state,
             fused=layer.fused,
             scales=self.scales,
         )

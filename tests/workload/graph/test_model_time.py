@@ -1,10 +1,13 @@
 """End-to-end times: sums and rooflines by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.hardware import MemoryPass, load_gpu
+from prunecast.hardware import STATES, MemoryPass, load_gpu
 from prunecast.kernels.libraries.attention.shape import Attention
+from prunecast.launch import Conditions
 from prunecast.workload.graph import ModelGraph, Operation, Pass, load_pass, model_time
 from prunecast.workload.graph.model_time import mixed_time
 from prunecast.workload.graph.runtimes import engine_seconds, torch_seconds
@@ -27,24 +30,25 @@ def test_one_stream_adds_up() -> None:
 
 def test_a_tensor_with_two_sparse_readers_is_transposed_once() -> None:
     seconds = {"a": 3e-6, "b": 5e-6, "c": 2e-6}
-    times = model_time(diamond(), GPU, seconds, sparse=frozenset("abc"), launch="stream")
+    in_stream = Conditions(launch="stream")
+    times = model_time(diamond(), GPU, seconds, sparse=frozenset("abc"), conditions=in_stream)
     once = MemoryPass(copied_bytes=2 * 100 * 2, start_s=GPU.stream_launch_s).seconds(GPU)
     assert times.transpose_seconds == pytest.approx(once)
     assert len(times.transposes) == 2
 
 
 def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
-    cost = {"launch_s": 0.0}
+    gpu = replace(GPU, graph_launch_s=0.0)
     small, large = 1000, GPU.l2_usable_bytes
     norm = [Operation(name="n", kind="normalise", elements_in=e, elements_out=e) for e in (small, large)]
-    assert engine_seconds(norm[0], GPU, **cost) == pytest.approx(4 * small / GPU.l2_bytes_per_s)
-    assert engine_seconds(norm[1], GPU, **cost) == pytest.approx(4 * large / GPU.dram_copy_bytes_per_s)
+    assert engine_seconds(norm[0], gpu) == pytest.approx(4 * small / GPU.l2_bytes_per_s)
+    assert engine_seconds(norm[1], gpu) == pytest.approx(4 * large / GPU.dram_copy_bytes_per_s)
 
 
 def test_long_attention_is_bound_by_arithmetic() -> None:
     model = load_pass("llama-2-7b", Pass(1, 4096))
     mixing = model["layer.0.attention"]
-    seconds = engine_seconds(mixing, GPU, launch_s=0.0)
+    seconds = engine_seconds(mixing, GPU)
     # 2 x 4096^3 operations, half of 989 TFLOP/s at most: at least 0.139 ms; FlashAttention-3 shows 0.2 to 0.3
     assert 0.139e-3 < seconds < 0.4e-3
 
@@ -70,7 +74,7 @@ def test_attention_is_nearly_as_fast_as_the_fastest_published(width: int) -> Non
             attention=Attention(16384 // keys, keys, keys, 2048 // width, 2048 // width, width, False),
             elements_out=out,
         )
-        seconds = engine_seconds(mixing, GPU, launch_s=0.0)
+        seconds = engine_seconds(mixing, GPU)
         # Engines reach less with few keys: vLLM 250 to 330 TFLOP/s with 512 keys of 64 features (H100)
         assert 0.7 * best < flops / seconds / 1e12 < 1.125 * best
 
@@ -80,8 +84,18 @@ def test_attention_of_bert_is_about_as_fast_as_measured() -> None:
     (h200-sxm-promises-2026-11-28.json, 8 x 512). Alone it took 24.5 (2026-11-21), the kernel of engines more.
     """
     mixing = load_pass("bert-base", Pass(8))["layer.0.attention"]
-    assert 24.5e-6 < engine_seconds(mixing, GPU, launch_s=GPU.graph_launch_s) < 1.5 * 24.5e-6
-    assert torch_seconds(mixing, GPU, launch_s=GPU.graph_launch_s) == pytest.approx(20.8e-6, rel=0.12)
+    assert 24.5e-6 < engine_seconds(mixing, GPU) < 1.5 * 24.5e-6
+    assert torch_seconds(mixing, GPU) == pytest.approx(20.8e-6, rel=0.12)
+
+
+def test_products_of_activations_run_at_the_clock_of_the_state() -> None:
+    """At its power limit, an L40S runs attention of 64 features per head at 1 / 1.32 of its burst clock."""
+    gpu = load_gpu("l40s")
+    fused = load_pass("bert-base", Pass(8))["layer.0.attention"]
+    unfused = Operation(name="a", kind="attention", flops=1e12, elements_out=1000)
+    for seconds, mixing in ((engine_seconds, fused), (torch_seconds, fused), (engine_seconds, unfused)):
+        burst, sustained = (seconds(mixing, gpu, Conditions(state)) for state in STATES)
+        assert 1.1 * burst < sustained < 1.4 * burst
 
 
 def test_every_kind_is_in_the_sum() -> None:

@@ -8,6 +8,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.attention.shape import mean_keys
 from prunecast.kernels.libraries.experts.call import ExpertLayer
+from prunecast.launch import Conditions
 from prunecast.workload.graph import Pass, load_pass, parse_workload
 from prunecast.workload.graph.experts import active_experts
 from prunecast.workload.graph.runtimes import engine_seconds
@@ -107,7 +108,7 @@ def test_a_token_reads_keys_and_values_of_all_before_it() -> None:
     attention = found["layer.0.attention"]
     cached_bytes = 2 * 1024 * 4096 * 16 * 2
     assert attention.elements_cached * 2 == cached_bytes
-    seconds = engine_seconds(attention, GPU, launch_s=0.0)
+    seconds = engine_seconds(attention, GPU)
     assert seconds >= cached_bytes / GPU.dram_peak_bytes_per_s
     assert {product.n for product in found.products.values()} == {16}
 
@@ -166,8 +167,8 @@ def test_layers_alike_of_large_models_take_as_long_as_one_after_the_other() -> N
     large = load_pass("llama-3-70b", Pass(1, 64))
     attention = large["layers.attention"]
     assert attention.copies == 80
-    whole = engine_seconds(attention, GPU, launch_s=2e-6)
-    assert whole >= 80 * 2e-6
+    whole = engine_seconds(attention, GPU, Conditions(launch="stream"))
+    assert whole >= 80 * GPU.stream_launch_s
 
 
 def test_whisper_hears_once_and_then_reads_what_it_heard() -> None:

@@ -27,7 +27,7 @@ def torch_form(name: str, shape: Transformer, run: Pass, *, by_matrix: bool = Fa
 
 
 def seconds_of(o: Operation) -> float:
-    return torch_seconds(o, GPU, GPU.graph_launch_s)
+    return torch_seconds(o, GPU)
 
 
 def kinds(shape: Transformer, run: Pass) -> Counter[str]:

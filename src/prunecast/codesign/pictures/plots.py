@@ -18,6 +18,7 @@ from prunecast.codesign.pictures.palette import SCREEN
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan
+from prunecast.launch import Conditions
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
 from prunecast.simulator.simulate import record
@@ -163,7 +164,7 @@ def draw_timeline(
     BadInput : the GPU has no such SM, or `first_waves` is less than 1
     PlanDoesNotFit, SimulationStopped : in the same cases as `simulate`
     """
-    guess = guess_of(plan, gpu, state=state)
+    guess = guess_of(plan, gpu, Conditions(state))
     recording = record(plan, gpu, sms=(sm,), waves=first_waves, state=state, guess=guess)
     roles = [plan.programs[role].role for role in recording.roles.tolist()]
     us_per_tick = 1e6 / recording.clock_hz / engine.TICKS

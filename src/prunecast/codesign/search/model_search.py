@@ -410,8 +410,7 @@ class ModelSearch:
 
     @property
     def _whole(self) -> PassTimes:
-        engine = self.engine
-        return PassTimes(self.workload.passes, engine.gpu, engine.launch, self.dtype, engine.state)
+        return PassTimes(self.workload.passes, self.engine.gpu, self.engine.conditions, self.dtype)
 
     def _passes_of(self, name: str) -> list[tuple[LayerPass, int]]:
         """Return the passes that run a layer, each with its tokens."""

@@ -92,7 +92,7 @@ class OptionTimes:
         of a fused mixture-of-experts layer, the result is the share of one expert in the grouped launch.
         """
         if (m, k, n) in self.experts and are_fused(self.engine.gpu, self.dtype):
-            return self.experts[m, k, n].seconds(self.engine.gpu, self.dtype, self.engine.state)
+            return self.experts[m, k, n].seconds(self.engine.gpu, self.dtype, self.engine.conditions.state)
         key = ("dense", m, k, n)
         if key not in self._known:
             grid = self.grids.get((m, k, n))

@@ -24,6 +24,7 @@ from prunecast.codesign.write_pruned import check_folders, fill_folder, pruned_c
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec, load_gpu, spec_files
+from prunecast.launch import Conditions
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_text
@@ -56,8 +57,8 @@ class PrunedModel(Result):
     Parameters
     ----------
     result : the chosen layers, their times, and the Pareto front
-    gpu, spec_hash, engine, l2, dtype : settings of the predictions: name and fingerprint of the GPU spec,
-        engine, L2 state and number format
+    gpu, spec_hash, engine, conditions, dtype : settings of the predictions: name and fingerprint of the GPU
+        spec, engine, conditions of the launches and number format
     source : path or name of the model that was pruned
     targets : the requested targets
     folder : contains `recipe.json`, and the weights and `tiles.npz` if real weights were pruned; None if
@@ -76,7 +77,7 @@ class PrunedModel(Result):
     gpu: str
     spec_hash: str
     engine: str
-    l2: str
+    conditions: Conditions
     dtype: str
     source: str
     targets: Targets
@@ -113,7 +114,7 @@ class PrunedModel(Result):
             gpu=search.engine.gpu.name,
             spec_hash=search.engine.gpu.fingerprint,
             engine=search.engine.name,
-            l2=search.engine.l2.name,
+            conditions=search.engine.conditions,
             dtype=search.dtype,
             targets=targets,
             folder=folder,
@@ -189,12 +190,13 @@ class PrunedModel(Result):
         """Return the JSON object of `recipe.json`."""
         pruned = set(self._patterns.values()) - {"dense"}
         keeps_tiles = any(parse_pattern(each).keeps != "elements" for each in pruned)
-        names = ("gpu", "spec_hash", "engine", "l2", "dtype", "criterion", "offered", "workload", "runtime")
+        names = ("gpu", "spec_hash", "engine", "dtype", "criterion", "offered", "workload", "runtime")
         content = {
             "source": self.source,
             "weights": WEIGHTS if self.has_weights else None,
             "tiles": TILES if self.has_weights and keeps_tiles else None,
             **{name: getattr(self, name) for name in names},
+            **self.conditions.document(),
             "targets": asdict(self.targets),
             "uniform": [point._asdict() for point in self.uniform],
             "unpruned_seconds": self.unpruned_seconds,
@@ -364,7 +366,7 @@ def search_of(
     l2 = cache_state(None, loaded.model_weights, dtype, in_model=in_model)
     return ModelSearch(
         workload=loaded,
-        engine=Engine(name=engine, gpu=spec, state=state, launch=launch, l2=l2, progress=progress),
+        engine=Engine(name=engine, gpu=spec, conditions=Conditions(state, launch, l2), progress=progress),
         dtype=dtype,
         families=families_of(runtime, families),
         caps=caps or {},

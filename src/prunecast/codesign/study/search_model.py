@@ -214,7 +214,7 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
             for place, run in enumerate(search.workload.passes)
         ],
         "spec": engine.gpu.fingerprint,
-        "engine": [engine.name, engine.state, engine.launch, engine.l2.name],
+        "engine": [engine.name, *engine.conditions.document().values()],
         "dtype": search.dtype,
         "families": list(search.families),
         "caps": dict(search.caps),

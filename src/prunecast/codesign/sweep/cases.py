@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import aside, check_writable, put_unless_filled
-from prunecast.hardware import STATES, load_gpu
+from prunecast.hardware import load_gpu
 from prunecast.kernels import DTYPE_BYTES, KERNELS
-from prunecast.launch import LAUNCHES
+from prunecast.launch import Conditions
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
@@ -123,9 +123,8 @@ def expand(
     for gpu in gpus:
         load_gpu(gpu)
     check_choice("engine", engine, ENGINES)
-    check_choice("state", state, STATES)
+    Conditions(state, launch)  # raises BadInput for unknown ones
     check_choice("dtype", dtype, DTYPE_BYTES)
-    check_choice("launch", launch, LAUNCHES)
     if not 0 <= seed < 2**32:
         raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
     for kernel in kernels:

@@ -20,6 +20,7 @@ from prunecast.errors import BadInput
 from prunecast.files import aside, check_writable
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
+from prunecast.launch import Conditions
 from prunecast.simulator import engine
 from prunecast.simulator.simulate import Recording, record
 from prunecast.workload.engines import guess_of
@@ -172,7 +173,7 @@ def write_timeline(
     if most_slices < 1:
         raise BadInput(f"most_slices must be at least 1, got {most_slices}")
     check_writable(path, "a timeline")
-    guess = guess_of(plan, gpu, state=state)
+    guess = guess_of(plan, gpu, Conditions(state))
     recording = record(plan, gpu, sms=sms, waves=first_waves, state=state, guess=guess)
     groups = list(slices_of(recording))
     slices = sum(len(group.names) for group in groups)

@@ -217,8 +217,10 @@ def _plan(
 
 def _balanced_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
     """Return the launch traits. With one token, weights are read evict-first, so that B stays in L2."""
+    own = gpu.compute_capability >= 90
     if plan.n > 1 or plan.inner is None:
-        return LaunchTraits(co_resident=True, prologue=lambda share: _without_set_up(plan.programs))
+        prologue = _without_set_up(plan.programs)
+        return LaunchTraits(co_resident=True, prologue=lambda share: prologue, aligns_rows=own)
     programs, registers = _without_set_up(plan.programs), 0
     if plan.pdl:
         layout = vector_layout(plan.inner)
@@ -228,7 +230,8 @@ def _balanced_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
         co_resident=True,
         registers_per_thread=registers,
         prologue=lambda share: _posted(programs) if share >= 1.0 else programs,
-        b_in_l2=True,
+        aligns_rows=own,
+        weights_evict_first=True,
     )
 
 

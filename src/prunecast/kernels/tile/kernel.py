@@ -7,7 +7,7 @@ from prunecast.kernels.kernel import Entry, Kernel, Sources
 from prunecast.kernels.tile.configs import block_sparse_configs, tile_map_configs
 from prunecast.kernels.tile.item_cost import item_times
 from prunecast.kernels.tile.stspmm import other_splits, plan_stspmm
-from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise
+from prunecast.kernels.tile.tile_plan import plan_block_sparse, plan_tile_wise, tile_traits
 from prunecast.patterns.tile_map import TileMap
 
 _COMMON: dict[str, Any] = {
@@ -21,6 +21,7 @@ _COMMON: dict[str, Any] = {
     },
     "sources": Sources("tile", ("device", "tile/cuda")),
     "costs": "prunecast.kernels.tile",
+    "traits": tile_traits,
 }
 """Attributes common to the tile kernels. Kind: definition, minimum compute capability for which the code of
 each tensor instruction compiles."""

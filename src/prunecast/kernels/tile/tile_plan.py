@@ -7,6 +7,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
+from prunecast.kernels.kernel import LaunchTraits
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.patterns.element_map import ElementMap
@@ -146,6 +147,12 @@ def _in_hardware_order(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec)
     keep the order of tiles, with which all of them were measured.
     """
     return assign_hardware(items_of(tiles, config, n, gpu, heavy_first=config.tensor_path != "wgmma"))
+
+
+def tile_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
+    """Return the launch traits of a tile kernel: those of `kernels/tile/cuda/tile_sm90.cu`, or none."""
+    own = plan.b_access == "gather" and plan.tensor.endswith("wgmma")
+    return LaunchTraits(prefetches_weights=own, aligns_rows=own)
 
 
 def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: TileConfig) -> KernelPlan:

@@ -9,7 +9,7 @@ from prunecast.kernels.kernel import Entry, ItemTimes, Kernel, Sources
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs
 from prunecast.kernels.tile.item_cost import item_cost, item_times
-from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, tile_plan
+from prunecast.kernels.tile.tile_plan import check_tokens, height_of, items_of, tile_plan, tile_traits
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tile_map import TileMap
 from prunecast.patterns.tiling import dense_tile_map
@@ -123,6 +123,7 @@ TWO_OF_FOUR = Kernel(
         "sparse-mma": Entry("prunecast.kernels.tile.cuda.mma.operator", "MmaOperator", 80),
     },
     sources=Sources("sparse", ("device", "tile/cuda", "two_of_four/cuda")),
+    traits=tile_traits,
 )
 
 

@@ -89,7 +89,7 @@ def predict_case(
     BadInput : the structure of the model in torch is unknown, or the pattern has neither tiles nor 2:4
     """
     graph = transformer_graph(case.model, case.shape, case.run, "torch")
-    runner = Engine(name=engine, gpu=gpu, state="burst", launch="graph", progress=progress)
+    runner = Engine(name=engine, gpu=gpu, progress=progress)
     products = graph.products
     dense = {name: runner.run(plan_dense(o.m, o.k, o.n, dtype, gpu)).seconds for name, o in products.items()}
     plans: dict[tuple[int, int], KernelPlan] = {}

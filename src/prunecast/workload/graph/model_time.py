@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
+from prunecast.launch import USUAL, Conditions
 from prunecast.workload.graph.convolutions import make_token_major
 from prunecast.workload.graph.experts import are_fused
 from prunecast.workload.graph.fusions import (
@@ -87,9 +88,8 @@ def model_time(
     *,
     sparse: frozenset[str] = frozenset(),
     unfused: frozenset[str] = frozenset(),
-    launch: str = "graph",
+    conditions: Conditions = USUAL,
     dtype: str = "fp16",
-    state: str = "burst",
 ) -> ModelTime:
     """Return the time of a forward pass as the sum of the times of its operations.
 
@@ -98,9 +98,9 @@ def model_time(
     product_seconds : product -> seconds, summed over all copies that run, launch overhead included
     sparse : products that run a sparse kernel and need feature-major tensors
     unfused : those of `sparse` after which torch runs a gated unit or a residual add as a separate kernel
-    launch : `graph` or `stream`, which selects the launch floor of the other operations
-    dtype, state : select the times of the operations between the grouped launches of dense experts. With
-        `fp8` in torch, passes that quantise X are added
+    conditions : clock and launch mode of the other operations
+    dtype : selects the times of the operations between the grouped launches of dense experts. With `fp8` in
+        torch, passes that quantise X are added
 
     Raises
     ------
@@ -109,17 +109,18 @@ def model_time(
     missing = sorted(set(model.products) - set(product_seconds))
     if missing:
         raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
-    launch_s = gpu.graph_launch_s if launch == "graph" else gpu.stream_launch_s
     runtime = RUNTIMES[model.runtime]
     launched = with_sparse(model, sparse, unfused, dtype=dtype)
     seconds, turning, changed = {}, {}, []
     fused = {
         **product_seconds,
-        **fused_seconds(launched, gpu, dtype, state, lambda o: runtime.seconds(o, gpu, launch_s)),
+        **fused_seconds(
+            launched, gpu, dtype, conditions.state, lambda o: runtime.seconds(o, gpu, conditions)
+        ),
     }
     for o in launched:
         own = fused.get(o.name)
-        own = runtime.seconds(o, gpu, launch_s) if own is None else runtime.product_seconds(o, gpu, own)
+        own = runtime.seconds(o, gpu, conditions) if own is None else runtime.product_seconds(o, gpu, own)
         own += o.runs * sum(moved_seconds(moved, gpu) for moved in o.extra_moves)
         if o.kind not in TRANSPOSES:
             seconds[o.name] = own
@@ -127,7 +128,7 @@ def model_time(
         (source,) = launched.graph.predecessors(o.name)
         turning[source] = own
         changed += [Transpose(source, reader, o.elements_in) for reader in launched.graph.successors(o.name)]
-    calls = [(o, call_of(o, gpu, launch_s, model.runtime)) for o in model if is_call(o)]
+    calls = [(o, call_of(o, gpu, conditions, model.runtime)) for o in model if is_call(o)]
     kernels: dict[str, tuple[str, ...]] = {}
     for o, call in calls:
         kernels[o.kind] = tuple(dict.fromkeys((*kernels.get(o.kind, ()), call.kernel)))
@@ -217,10 +218,8 @@ class PassTimes(NamedTuple):
 
     passes: tuple[LayerPass, ...]
     gpu: GpuSpec
-    launch: str
-    """`graph` or `stream`."""
+    conditions: Conditions
     dtype: str = "fp16"
-    state: str = "burst"
 
     def times(
         self, seconds: Mapping[str, float], sparse: frozenset[str], unfused: frozenset[str] = frozenset()
@@ -247,9 +246,8 @@ class PassTimes(NamedTuple):
                     {name: seconds[name] / shares[name] for name in graph.products},
                     sparse=sparse & graph.products.keys(),
                     unfused=unfused & graph.products.keys(),
-                    launch=self.launch,
+                    conditions=self.conditions,
                     dtype=self.dtype,
-                    state=self.state,
                 ),
             )
             for share, graph in graphs
@@ -309,7 +307,7 @@ def lost_epilogues(
         model = mark_fp8(model)
 
     def seconds(o: Operation) -> float:
-        return RUNTIMES["torch"].seconds(o, gpu, gpu.graph_launch_s)
+        return RUNTIMES["torch"].seconds(o, gpu, USUAL)
 
     for o in (each for each in model if may_be_epilogue(model, each)):
         apart = seconds(o) - seconds(replace(o, kind=EPILOGUES[o.kind]))

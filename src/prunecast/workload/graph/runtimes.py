@@ -19,7 +19,7 @@ from prunecast.kernels import ConvGrid, ConvShape, implicit_plan, plan_dense
 from prunecast.kernels.libraries.attention.call import attention_call
 from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.collectives.call import collective
-from prunecast.launch import COLD
+from prunecast.launch import USUAL, Conditions
 from prunecast.patterns import dense_tile_map
 from prunecast.workload.graph import convolutions, fusions, transposes
 from prunecast.workload.graph.model_graph import COLLECTIVES, EXPERT_KINDS, ModelGraph, Moved, Operation
@@ -27,7 +27,8 @@ from prunecast.workload.graph.model_graph import COLLECTIVES, EXPERT_KINDS, Mode
 ELEMENT_BYTES = 2
 """Bytes per element: tensors of whole models have half precision."""
 PRODUCT_SHARE = 0.6
-"""Share of the dense tensor rate for an unfused product of two activations, one head after the other."""
+"""Fraction of the time in which an unfused product of two activations, one head after the other, keeps the
+tensor cores busy."""
 PATCH_TILE = 128
 """Pixels and channels of a tile of cuDNN's convolution of patches."""
 
@@ -56,8 +57,8 @@ class Runtime(NamedTuple):
     """Rewrites of a graph whose sparse products are marked (`is_sparse`)."""
     quantises: bool
     """True if a separate pass quantises X of products in fp8."""
-    seconds: Callable[[Operation, GpuSpec, float], float]
-    """(operation that is no product, GPU, seconds of a launch) -> seconds of all its copies that run."""
+    seconds: Callable[[Operation, GpuSpec, Conditions], float]
+    """(operation that is no product, GPU, conditions of its launch) -> seconds of all its copies that run."""
     product_seconds: Callable[[Operation, GpuSpec, float], float]
     """(product, GPU, seconds of its plan) -> seconds of the kernel that the runtime calls."""
 
@@ -100,7 +101,7 @@ def with_sparse(
     return transposes.quantise_inputs(model) if is_quantised else model
 
 
-def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
+def engine_seconds(o: Operation, gpu: GpuSpec, conditions: Conditions = USUAL) -> float:
     """Return the seconds of an operation in an inference engine, summed over all copies that run.
 
     Each copy of the operation is one launch, which needs the longer of memory time and arithmetic time. Fused
@@ -109,12 +110,19 @@ def engine_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
     if o.kind == "input":
         return 0.0
     if is_call(o):
-        return o.runs * call_of(o, gpu, launch_s, "engine").seconds
+        return o.runs * call_of(o, gpu, conditions, "engine").seconds
+    multiplying_s = 0.0
+    if o.flops:
+        clock_hz = sm_clock_hz(
+            gpu, tensor_duty=PRODUCT_SHARE, l2_bytes_per_clk_per_sm=0.0, state=conditions.state
+        )
+        flops_per_s = PRODUCT_SHARE * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
+        multiplying_s = o.flops / flops_per_s
     work = MemoryPass(
         copied_bytes=(o.elements_in + o.elements_out) * ELEMENT_BYTES,
         one_way_bytes=o.elements_cached * ELEMENT_BYTES,
-        start_s=launch_s,
-        overlapped_s=o.flops / tensor_flops_per_s(gpu, PRODUCT_SHARE) if o.flops else 0.0,
+        start_s=conditions.launch_s(gpu),
+        overlapped_s=multiplying_s,
     )
     return o.runs * work.seconds(gpu)
 
@@ -124,24 +132,15 @@ def is_call(o: Operation) -> bool:
     return o.attention is not None or o.kind in COLLECTIVES
 
 
-def call_of(o: Operation, gpu: GpuSpec, launch_s: float, runtime: str) -> LibraryCall:
+def call_of(o: Operation, gpu: GpuSpec, conditions: Conditions, runtime: str) -> LibraryCall:
     """Return the library call of one copy of fused attention or of a collective.
 
     Keys and values of earlier tokens are in DRAM: the caches of all layers exceed L2.
     """
     if o.attention is None:
         return collective(o.kind, float(ELEMENT_BYTES * o.elements_out), o.gpus, gpu)
-    launch = "stream" if launch_s == gpu.stream_launch_s else "graph"
-    return attention_call(o.attention, gpu, runtime=runtime, launch=launch)
-
-
-def tensor_flops_per_s(gpu: GpuSpec, share: float) -> float:
-    """Return the FLOP/s of an operation that keeps the tensor cores busy for a fraction `share` of the time.
-
-    This is `share` times the dense fp16 rate at the burst clock that the GPU reaches at this tensor duty.
-    """
-    clock_hz = sm_clock_hz(gpu, tensor_duty=share, l2_bytes_per_clk_per_sm=0.0, state="burst")
-    return share * 2.0 * gpu.tensor_fp16_fma_per_clk_per_sm * gpu.sm_count * clock_hz
+    state, launch = conditions.state, conditions.launch
+    return attention_call(o.attention, gpu, runtime=runtime, state=state, launch=launch)
 
 
 def torch_costs(gpu: GpuSpec) -> Costs:
@@ -190,21 +189,21 @@ EPILOGUE_CLK = {"gelu epilogue": "gelu_clk", "silu epilogue": "silu_clk"}
 """Kind of epilogue -> name of its cost: SM cycles by which each element of C prolongs the product."""
 
 
-def torch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
+def torch_seconds(o: Operation, gpu: GpuSpec, conditions: Conditions = USUAL) -> float:
     """Return the seconds of an operation in torch, summed over all copies that run.
 
     The times were fitted to traces and include the launches in a CUDA graph. Kinds without fitted costs need
     the time of a copy of the elements that they read and write.
     """
-    return o.runs * _torch_launch_seconds(o, gpu, launch_s)
+    return o.runs * _torch_launch_seconds(o, gpu, conditions)
 
 
-def _torch_launch_seconds(o: Operation, gpu: GpuSpec, launch_s: float) -> float:
+def _torch_launch_seconds(o: Operation, gpu: GpuSpec, conditions: Conditions) -> float:
     """Return the seconds of one copy of an operation in torch."""
     costs = torch_costs(gpu)
     moved = torch_elements(o, costs)
     if o.attention is not None:
-        return call_of(o, gpu, launch_s, "torch").seconds
+        return call_of(o, gpu, conditions, "torch").seconds
     if o.kind == "patches":
         return costs["gap_s"] + _torch_patches(o, gpu, costs)
     if o.kind == "convolution":
@@ -285,14 +284,14 @@ def _dense_tiles_share(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
     grid = ConvGrid.of_network(conv)
     tiles = dense_tile_map(m, conv.k, min(m, DENSE_HEIGHT))
     ours = fastest_plan("stspmm", tiles, grid.n, "fp16", gpu, source=grid)
-    return kept_estimate(ours, gpu, "burst", "graph", COLD).seconds / _implicit_seconds(m, grid.conv, gpu)
+    return kept_estimate(ours, gpu).seconds / _implicit_seconds(m, grid.conv, gpu)
 
 
 @lru_cache(maxsize=1024)
 def _implicit_seconds(m: int, conv: ConvShape, gpu: GpuSpec) -> float:
     """Return the seconds of a convolution as a product of cuBLAS that computes the addresses of pixels."""
     library = implicit_plan(plan_dense(m, conv.k, conv.n, "fp16", gpu), conv)
-    return kept_estimate(library, gpu, "burst", "graph", COLD).seconds
+    return kept_estimate(library, gpu).seconds
 
 
 def torch_elements(o: Operation, costs: Costs) -> int:
