@@ -201,14 +201,12 @@ def excess(law: str, case: Case, engine: str) -> float | None:
 
 
 ALLOWED = {
-    **{
-        (law, "dense"): (
-            0.3,
-            "cuBLAS does not choose its fastest kernel, so that other hardware may be slower",
-        )
-        for law in ("more SMs", "faster L2", "higher clock", "fewer tokens", "one launch")
-    },
-    ("sparser", "csr"): (0.15, "rows of unequal length: the balance over SMs, which `explain` shows"),
+    ("more SMs", "dense"): (
+        0.25,
+        "cuBLAS does not choose its fastest kernel, so that other hardware may be slower",
+    ),
+    ("one launch", "dense"): (0.1, "cuBLAS does not choose its fastest kernel"),
+    ("sparser", "csr"): (0.12, "rows of unequal length: the balance over SMs, which `explain` shows"),
     ("fewer tokens", ""): (0.06, "half the tokens get another configuration, which a bound chose"),
     ("more bandwidth", "small-n"): (
         0.03,
