@@ -106,6 +106,18 @@ def test_short_runs_of_images_take_more_copies(batch, factor):
     assert gathers(implicit_plan(plan, conv)) == factor * gathers(plan)
 
 
+@pytest.mark.parametrize(("batch", "copies"), [(8, 1), (12, 2), (2, 4), (1, 8)])
+def test_every_copy_computes_its_address(batch, copies):
+    def addresses(batch):
+        plan, conv = plan_and_conv(batch)
+        programs = zip(plan.programs, implicit_plan(plan, conv).programs, strict=True)
+        return sum(sum(i.issue for i in own.step if i.op is Op.ISSUE) for _, own in programs) - sum(
+            i.issue for program in plan.programs for i in program.step if i.op is Op.ISSUE
+        )
+
+    assert addresses(batch) == copies * addresses(8) > 0
+
+
 def test_a_convolution_is_of_one_image_with_stride_one_unless_it_says_otherwise():
     conv = ConvShape(channels=16, height=8, width=6, kernel_h=3, kernel_w=3)
     assert (conv.batch, conv.stride, conv.padding) == (1, 1, 0)

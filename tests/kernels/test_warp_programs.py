@@ -16,6 +16,7 @@ from prunecast.kernels.libraries.cusparse.programs import csr_programs, cusparse
 from prunecast.kernels.tile import item_cost
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
+from prunecast.kernels.tile.programs.epilogue import sparse_end_of_item
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.program import Charge, Instruction, Op, WarpProgram, When, bind
 from tests.toy_gpu import toy_gpu
@@ -306,3 +307,18 @@ def test_a_program_from_another_process_is_found_among_those_made_here() -> None
             check=True,
         )
         assert found.stdout.split() == ["True", "True"]
+
+
+def test_cuda_cores_multiply_every_column_of_a_step():
+    """A warp's FMA instruction multiplies 32 pairs; 16 columns need a part of C 16 times."""
+    cores = tile_configs(toy_gpu(compute_capability=70), "fp32", 999)
+    assert {v.tensor for v in cores} == {"none"}
+    for v in cores:
+        products = [i for p in warp_programs(v, "gather") for i in p.step if i.op is Op.FMA]
+        assert [(i.per_k16, 32 * i.issue) for i in products] == [(True, 16 * v.part_m * v.part_n)]
+
+
+def test_owners_of_two_of_four_tiles_read_who_has_arrived_before_they_add():
+    for v in sparse_configs(toy_gpu(compute_capability=90), "fp16", 999):
+        owners = [i.op for i in sparse_end_of_item(v) if i.when == When.OWNER]
+        assert owners[:4] == [Op.WAIT_PARTS, Op.LOAD_INDEX, Op.WAIT_LOAD, Op.LOAD_PARTIALS]
