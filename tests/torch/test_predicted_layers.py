@@ -33,7 +33,9 @@ aten = torch.ops.aten
 TOKENS, HIDDEN = 9, 64
 
 MORE_NORMS = {"gemma2": 2, "gemma3_text": 2}
-"""Norms of a layer that no graph has: Gemma's after attention and after the feed-forward part."""
+"""Norms of a layer that no graph has: Gemma's after attention and after the feed-forward part.
+
+`not_counted` of the families says so."""
 
 POOLED = ("bert", "roberta", "vit")
 """Encoders with a matrix after the layers, which counts as a product of its own."""

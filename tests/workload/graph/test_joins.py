@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from prunecast.hardware import load_gpu
 from prunecast.workload.graph import ModelGraph, Pass, load_pass, model_time, transformer_graph
+from prunecast.workload.graph.families import families
 from prunecast.workload.graph.joins import (
+    SIBLINGS,
     joint_name,
     launched_together,
     sibling_groups,
@@ -42,6 +44,19 @@ def test_siblings_are_found_in_any_order_and_called_in_one(names: list[str]) -> 
     found = {tuple(name.split(".")[-2] for name in group) for group in groups}
     assert found == {("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj")}
     assert all(len({name.split(".")[1] for name in group}) == 1 for group in groups)
+
+
+@pytest.mark.parametrize("parts", [("query", "key", "value"), ("gate", "up")])
+@pytest.mark.parametrize("name", families())
+def test_torch_joins_the_matrices_of_every_family(name: str, parts: tuple[str, ...]) -> None:
+    """Names of `families.toml` that read one x are siblings, in the order of `parts`."""
+    modules: dict[str, dict[str, str]] = {}
+    for end, part in families()[name].tensors.items():
+        module, _, own = end.rpartition(".")
+        modules.setdefault(module, {})[part] = own
+    for own_names in modules.values():
+        if own_names.keys() >= set(parts):
+            assert tuple(own_names[part] for part in parts) in SIBLINGS
 
 
 @pytest.mark.parametrize(

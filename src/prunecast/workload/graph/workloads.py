@@ -16,7 +16,7 @@ from prunecast.workload.graph.blocks import Blocks
 from prunecast.workload.graph.image_nets import PIXELS, build_image_net, image_nets
 from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolved
 from prunecast.workload.graph.names import WORKLOADS, known_name
-from prunecast.workload.graph.runtimes import RUNTIMES, rewritten
+from prunecast.workload.graph.runtimes import rewritten
 from prunecast.workload.graph.shapes import Pass, Transformer, check_phase, transformers
 
 MOST_APART = 2**33
@@ -209,7 +209,6 @@ def load_pass(name: str, run: Pass, runtime: str = "engine") -> ModelGraph:
     NoTorchForm : a model whose launches in torch are not known
     """
     name = known_name(name) or check_choice("workload", name, WORKLOADS)
-    check_choice("runtime", runtime, RUNTIMES)
     if name in transformers():
         return transformer_graph(name, transformers()[name], run, runtime)
     if runtime == "torch" and image_nets()[name]["kind"] == "unet":
