@@ -5,6 +5,7 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.validation import derive_spec
 from prunecast.validation.derive_spec import base_for, derive, is_of_device, read_raw, spec_file
 from prunecast.validation.records import read_runs
 from prunecast.validation.validate import bundled_records, replay
@@ -70,6 +71,16 @@ def test_an_l2_that_keeps_all_or_nothing_of_every_footprint_says_nothing():
 def test_groups_that_failed_or_did_not_run_are_left_out():
     assert "barrier_latency_cycles" not in derive(RAW)
     assert derive({"latency": {"failed": "trap"}}) == {}
+
+
+def test_a_measured_quantity_that_the_base_omits_is_appended(tmp_path, monkeypatch):
+    found = {"l2_store_read_share": derive_spec.Derived(0.5, "stores of half lines")}
+    monkeypatch.setattr(derive_spec, "derive", lambda raw: found)
+    path = tmp_path / "mine.toml"
+    path.write_text(spec_file("a100-sxm4-80gb", document(), name="mine"))
+    mine = load_gpu(str(path))
+    assert load_gpu("a100-sxm4-80gb").l2_store_read_share == 0.0
+    assert (mine.l2_store_read_share, mine.provenance["l2_store_read_share"].kind) == (0.5, "measured")
 
 
 def test_a_spec_file_is_complete_and_says_what_was_measured(tmp_path):

@@ -16,11 +16,14 @@ import numpy.typing as npt
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.spec import GpuSpec
 
-STATES = ("burst", "sustained")
-"""burst: at most about 5 ms of work, then at least 30 ms of rest.
+CLOCKS = {"burst": "clock_burst_hz", "sustained": "clock_sustained_hz"}
+"""State of the SM clock -> field of `GpuSpec` with its clocks.
+
+burst: at most about 5 ms of work, then at least 30 ms of rest.
 sustained: back to back for about a second, in which the power limit slows the heaviest work. Longer work is
 slower still, by up to 15 % (H200, 4096 x 4096 x 4096: 1260 to 1310 MHz after several seconds).
 """
+STATES = tuple(CLOCKS)
 
 
 IDLE_SHARE = 0.15
@@ -71,10 +74,9 @@ def sm_clock_hz(
 
     Raises BadInput if `state` is unknown.
     """
-    clocks = gpu.clock_burst_hz
-    if state != "burst":
+    if state not in CLOCKS:
         check_choice("state", state, STATES)
-        clocks = gpu.clock_sustained_hz
+    clocks: tuple[float, ...] = getattr(gpu, CLOCKS[state])
     if tensor_duty <= 0.0:
         return gpu.max_clock_hz
     activity = activity_of(gpu, tensor_duty, l2_bytes_per_clk_per_sm, dram_bytes_per_clk_per_sm, dtype)

@@ -298,7 +298,10 @@ def _check_names(document: Mapping[str, Any], where: str) -> None:
 
 @cache
 def _ranges() -> dict[str, tuple[float, float]]:
-    """Return the lowest and highest value of each quantity, over bundled GPUs and all points of lists."""
+    """Return the lowest and highest value of each quantity, over bundled GPUs and all points of lists.
+
+    Optional quantities that no bundled GPU has are omitted, so that any measured value is allowed.
+    """
     found: dict[str, tuple[float, float]] = {}
     for name, file in _bundled().items():
         document = _document(file.read_bytes(), f"{name}.toml")
@@ -306,4 +309,4 @@ def _ranges() -> dict[str, tuple[float, float]]:
             value = document[quantity]["value"]
             points = [*(value if isinstance(value, list) else [value]), *found.get(quantity, ())]
             found[quantity] = (min(points), max(points))
-    return found
+    return {quantity: limits for quantity, limits in found.items() if any(limits)}

@@ -368,15 +368,14 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
     by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
     for quantity, (value, how) in derive(document["raw"]).items():
-        block = rf'(?ms)^\[{quantity}\]\nvalue = .*?\n(?P<unit>unit = "[^"]*")\n.*?(?=\n\[|\n# |\Z)'
+        block = rf'(?ms)^\[{quantity}\]\nvalue = .*?\nunit = "[^"]*"\n.*?(?=\n\[|\n# |\Z)'
         old = re.search(block, text)
-        if old is None:
-            raise BadInput(f"{base}: has no quantity {quantity} to replace")
         new = (
-            f'[{quantity}]\nvalue = {_shown(value)}\n{old["unit"]}\nkind = "measured"\n'
-            f"source = {_quoted(f'{by}: {how}')}\n"
+            f'[{quantity}]\nvalue = {_shown(value)}\nunit = "{quantity_units()[quantity]}"\n'
+            f'kind = "measured"\nsource = {_quoted(f"{by}: {how}")}\n'
         )
-        text = text[: old.start()] + new + text[old.end() :]
+        # The base may omit an optional quantity
+        text = f"{text}\n{new}" if old is None else text[: old.start()] + new + text[old.end() :]
     text = text.rstrip("\n") + "\n"
     parse_spec(text.encode(), "the numbers give no spec")
     return text

@@ -1,7 +1,7 @@
 """Measure a suite: for each layer, build and check all kernels, then time them alternately."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
-from prunecast.hardware import GpuSpec
+from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.validation.case import Case
@@ -95,6 +95,17 @@ class _Bench:
             self._products[dtype] = CublasProduct(self.stream, dtype)
         return self._products[dtype]
 
+    def burst(self, entries: list[_Entry]) -> Iterator[Measurement]:
+        """Yield the measurements of entries that are timed in turns, with rests."""
+        contestants = [c for entry in entries for c in entry.contestants]
+        samples = self.timer.take_turns(contestants, TURNS)
+        # Contestants whose times vary by more than MOST_SPREAD are timed again, with twice as many turns
+        restless = [c for c in contestants if _spread(samples[c.name].seconds) > MOST_SPREAD]
+        samples |= self.timer.take_turns(restless, 2 * TURNS)
+        for entry in entries:
+            best = min(entry.contestants, key=lambda c: samples[c.name].median, default=None)
+            yield entry.row if best is None else _with_sample(self, entry.row, best, samples[best.name], None)
+
 
 def measure_suite(
     suite: Suite, gpu: GpuSpec, *, skip: set[tuple[str, str, str]], seconds: float, log: Log
@@ -133,17 +144,9 @@ def _measure_layer(
         yield from (_skipped(case, kernel, reason).row for case in wanted for kernel in wanted[case])
         return
     entries = [entry for case in cases for entry in _entries(bench, case, wanted[case], inputs)]
-    burst = [entry for entry in entries if entry.row.case.state == "burst"]
-    contestants = [c for entry in burst for c in entry.contestants]
-    samples = bench.timer.take_turns(contestants, TURNS)
-    # Contestants whose times vary by more than MOST_SPREAD are timed again, with twice as many turns
-    restless = [c for c in contestants if _spread(samples[c.name].seconds) > MOST_SPREAD]
-    samples |= bench.timer.take_turns(restless, 2 * TURNS)
-    for entry in burst:
-        yield _finished(bench, entry, samples)
-    for entry in entries:
-        if entry.row.case.state == "sustained":
-            yield _sustained(bench, entry)
+    for state in STATES:
+        if alike := [entry for entry in entries if entry.row.case.state == state]:
+            yield from TIMED[state](bench, alike)
 
 
 def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> list[_Entry]:
@@ -178,7 +181,8 @@ def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: In
     row = replace(row, excess=excess, plan=plan, marks=wrong)
     if wrong:
         return _Entry(row, [])
-    captured = [capture(_key(row, runner), bench.stream, runner.launch, runner.sets) for runner in runners]
+    name = f"{case.name}|{kernel}|{case.state}"
+    captured = [capture(f"{name}|{r.config}", bench.stream, r.launch, r.sets) for r in runners]
     return _Entry(row, captured)
 
 
@@ -195,20 +199,9 @@ def _runners(
     return [own_runner(plan, inputs)], recorded_fingerprint(plan)
 
 
-def _key(row: Measurement, runner: Runner) -> str:
-    return f"{row.case.name}|{row.kernel}|{row.case.state}|{runner.config}"
-
-
 def _spread(seconds: list[float]) -> float:
     low, middle, high = np.quantile(seconds, (0.1, 0.5, 0.9))
     return float((high - low) / middle)
-
-
-def _finished(bench: _Bench, entry: _Entry, samples: dict[str, Sample]) -> Measurement:
-    if not entry.contestants:
-        return entry.row
-    best = min(entry.contestants, key=lambda c: samples[c.name].median)
-    return _with_sample(bench, entry.row, best, samples[best.name], None)
 
 
 def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
@@ -221,13 +214,21 @@ def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
     return _with_sample(bench, entry.row, best, sample, power_w)
 
 
+TIMED: dict[str, Callable[[_Bench, list[_Entry]], Iterable[Measurement]]] = {
+    "burst": _Bench.burst,
+    "sustained": lambda bench, entries: (_sustained(bench, entry) for entry in entries),
+}
+"""State of `hardware.STATES` -> function that measures entries in it."""
+
+
 def _with_sample(
     bench: _Bench, row: Measurement, c: Contestant, sample: Sample, power_w: float | None
 ) -> Measurement:
     low, middle, high = (float(x) for x in np.quantile(sample.seconds, (0.1, 0.5, 0.9)))
+    spread = _spread(sample.seconds)
     facts = bench.driver.facts()
     marks = list(row.marks)
-    if (high - low) / middle > MOST_SPREAD:
+    if spread > MOST_SPREAD:
         marks.append("spread")
     if any(reason in facts.throttle for reason in HOT_REASONS):
         marks.append("throttled")
@@ -236,7 +237,7 @@ def _with_sample(
         seconds=middle,
         low_s=low,
         high_s=high,
-        spread=(high - low) / middle,
+        spread=spread,
         samples=len(sample.seconds),
         clock_mhz=float(np.median(sample.clock_mhz)),
         power_w=power_w,
