@@ -155,7 +155,7 @@ MENDED = (
     ("t4", "dense", 5009),  # tiles with the same columns read B in step
     ("t4", "tile-wise", 5017),
 )
-"""Cases that were more than 10 % apart: GPU, kernel, seed and cause (docs/decisions/0042-in-step.md)."""
+"""Cases that were more than 10 % apart: GPU, kernel, seed and cause (docs/decisions/0042 and 0044)."""
 
 
 @pytest.mark.parametrize(("gpu", "kernel", "seed"), MENDED)
