@@ -3,7 +3,9 @@
 import json
 import re
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 TIME = ("--engine", "model", "--tokens", "65536")
 
@@ -38,6 +40,19 @@ def test_a_budget_that_dense_meets_is_said_to_be(run, model, tmp_path):
     assert len(rows) > 1
     for time_us, share, *_ in rows:
         assert float(share) == pytest.approx(100 * float(time_us) / dense_us, rel=0.01)
+
+
+@pytest.mark.parametrize(("side", "tokens", "is_faster"), [(256, 1, True), (1024, 4096, False)])
+def test_another_kernel_is_named_only_where_it_is_faster_without_pruning(
+    run, tmp_path, monkeypatch, side, tokens, is_faster
+):
+    monkeypatch.chdir(tmp_path)
+    weights = np.random.default_rng(0).standard_normal((side, side)).astype(np.float16)
+    save_file({"a.weight": weights}, "model.safetensors")
+    asked = ("--latency", "95%", "--engine", "model", "--tokens", tokens)
+    code, out, _ = run("prune", "model.safetensors", "-o", "pruned", *asked)
+    assert code == 0
+    assert ("by another kernel without pruning" in out) is is_faster
 
 
 SIZES = {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 256}

@@ -1,5 +1,7 @@
 """Layers of filters: from what a user says about them to predictions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -185,3 +187,11 @@ def test_tile_kernels_are_predicted_as_they_run(batch, stride, runs):
     assert row.n == size * size * batch
     assert isinstance(row.plan.source, ConvGrid if runs else ConvShape)
     assert row.plan.n == size * (size + runs) * batch
+
+
+def test_im2col_reads_and_writes_every_element_through_l2():
+    """With a very fast DRAM, B is moved twice at the rate of L2."""
+    gpu = replace(load_gpu("h200-sxm"), dram_copy_bytes_per_s=1e18)
+    conv = ConvShape.square(64, 56, 3, batch=16)
+    moving_s = im2col_seconds(conv, "fp16", gpu, USUAL) - USUAL.launch_s(gpu)
+    assert moving_s == pytest.approx(2 * (2 * conv.k * conv.n) / gpu.l2_bytes_per_s)

@@ -211,3 +211,10 @@ def test_the_verdict_names_what_limits_the_time(weights, options, verdict):
     found = explained(weights, **options)
     assert re.search(verdict, found.verdict), found.verdict
     assert found.document()["verdict"] == found.verdict
+
+
+@pytest.mark.parametrize("engine", ["model", "simulator"])
+def test_sms_without_a_block_are_idle(engine):
+    verdict = explained(uneven(256, 512), tokens=64, kernel="dense", engine=engine).verdict
+    blocks, idle, sms = map(int, re.findall(r"\d+", verdict))
+    assert blocks + idle == sms == 132

@@ -12,6 +12,8 @@ import prunecast
 from prunecast.axes import in_thousands, log_axis, new_axes, write_figure
 from prunecast.codesign import predict
 from prunecast.codesign.pictures.comparisons import Series, draw_agreement, draw_bars
+from prunecast.codesign.pictures.palette import SCREEN
+from prunecast.codesign.pictures.plots import RooflinePoint, draw_roofline
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 
@@ -36,6 +38,17 @@ def test_the_roofline_has_the_rate_of_the_prediction(table):
     useful = 2.0 * row.plan.m * row.plan.k * row.plan.n * row.plan.density
     assert rates == pytest.approx([useful / row.seconds / 1e12] * 2)  # DRAM and L2
     assert saved(axes)
+
+
+def test_the_highest_of_several_arithmetic_ceilings_has_the_colour_of_text():
+    weights = {"w": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)}
+    rows = predict(weights, gpu="h200-sxm", tokens=256, kernels=("dense", "balanced"), crossovers=False)
+    points = [RooflinePoint(row.kernel, row.seconds, row.plan, row.result) for row in rows]
+    axes = new_axes()
+    draw_roofline(points, rows[0].gpu, axes)
+    level = {line.get_ydata()[0]: line.get_color() for line in axes.lines if len({*line.get_ydata()}) == 1}
+    ceilings = sorted(y for y in level if level[y] in (SCREEN.ink, SCREEN.faint))
+    assert [level[y] for y in ceilings] == [SCREEN.faint, SCREEN.ink]
 
 
 def test_the_bars_are_the_work_of_all_sms(table):

@@ -105,11 +105,12 @@ def test_kept_counts_of_atp_stay_on_the_quantum(seed, final):
             assert not np.any(rule.map(mask).kept_per_tile % 8)
 
 
+@pytest.mark.parametrize("scope", ["layer", "global"])
 @pytest.mark.parametrize("pattern", STEPWISE)
-def test_one_stage_is_what_the_pattern_itself_prunes(pattern):
+def test_one_stage_is_what_the_pattern_itself_prunes(pattern, scope):
     rule = parse_pattern(pattern)
-    path = MaskPath(rule, 0.75)
-    found, wanted = path.advance(layers(0), 0.75), rule.prune(layers(0), 0.75)
+    path = MaskPath(rule, 0.75, scope=scope)
+    found, wanted = path.advance(layers(0), 0.75), rule.prune(layers(0), 0.75, scope)
     assert all(np.array_equal(found[name], wanted[name]) for name in SHAPES)
 
 

@@ -79,6 +79,7 @@ def test_more_bytes_and_more_gpus_need_longer(size, gpus, kind):
 def test_large_tensors_and_pcie_are_not_read_directly():
     names = {collective("all reduce", size, 4, H200).kernel for size in (2**13, 2**20, 2**24)}
     assert all(KERNELS[name].is_direct for name in names)
+    assert KERNELS[collective("all reduce", MOST_DIRECT, 4, H200).kernel].is_direct
     assert collective("all reduce", MOST_DIRECT + 2, 4, H200).kernel == "NCCL"
     pcie = load_gpu("l40s")
     assert pcie.link_bytes_per_s <= MOST_PCIE

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.choice import fastest_plan
+from prunecast.choice import fastest_plan, product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.kernel import matrix_layout
-from prunecast.kernels.balanced.layout import BalancedLayout, VectorLayout, vector_layout
+from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, VectorLayout, vector_layout
 from prunecast.kernels.balanced.programs import Sharers, _balanced_costs, _TokenRow, matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
@@ -328,3 +328,10 @@ def test_segments_are_those_that_need_the_fewest_chunks(data, m: int, k: int) ->
     assert found.chunks == chunks(found.segment) == fewest
     assert found.segment == max(s for s in (256, 128, 64, 32, 16, 8) if chunks(s) == fewest)
     assert found.places == len({c // (32 * found.segment) for c in range(k)}) * found.segment
+
+
+def test_warps_of_a_block_are_split_in_every_even_way() -> None:
+    configs = product_of("balanced", balanced_map(512, 1024, 16), 64, "fp16", H200).configs()
+    assert len(set(configs)) == len(configs)
+    assert {each.splits for each in configs} == {n for n in range(1, WARPS + 1) if WARPS % n == 0}
+    assert all(each.rows * each.splits == 16 * WARPS for each in configs)

@@ -31,6 +31,14 @@ def test_rows_are_copied_even_if_launches_do_not_overlap() -> None:
     assert not launch_context(plan, H200).prefetches_weights
 
 
+@pytest.mark.parametrize(("n", "pdl", "overlaps"), [(16, True, True), (16, False, False), (1, True, False)])
+def test_launches_overlap_if_the_plan_allows_it_and_no_rows_are_copied(
+    n: int, pdl: bool, overlaps: bool
+) -> None:
+    plan = replace(fastest_plan("stspmm", TILES, n, "fp16", H200), pdl=pdl)
+    assert launch_context(plan, H200).pdl is overlaps
+
+
 @pytest.mark.parametrize(
     ("m", "k", "n", "measured_us"),
     [

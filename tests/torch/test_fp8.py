@@ -9,8 +9,11 @@ from torch import nn
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.kernels.device.pass_launch import PassLaunch
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.torch import sparsify
+from prunecast.torch.cuda import quantise as cuda_quantise
+from prunecast.torch.cuda.quantise import quantise_rows
 from prunecast.torch.epilogue import Epilogue, activated
 from prunecast.torch.fp8 import Fp8Product, fits_fp8
 from prunecast.torch.quantise import quantise, quantised
@@ -54,6 +57,16 @@ def test_x_is_quantised_as_numpy_does(dtype: torch.dtype) -> None:
     assert np.array_equal(bits.view(torch.uint8).numpy(), wanted)
     assert np.array_equal(scales.numpy(), wanted_scales)
     assert torch.equal(quantise(x)[0].view(torch.uint8), bits.view(torch.uint8))
+
+
+def test_a_norm_is_launched_with_its_own_weight_and_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[PassLaunch] = []
+    monkeypatch.setattr(cuda_quantise, "enqueue", lambda launch, _: launched.append(launch))
+    x, weight = torch.randn(3, 64).half(), torch.randn(64).half()
+    assert quantise_rows(x, (weight, 1e-5)) is not None
+    (args,) = (launch.args[0] for launch in launched)
+    assert (args["x"], args["weight"], args["epsilon"]) == (x.data_ptr(), weight.data_ptr(), 1e-5)
+    assert quantise_rows(x, (weight.float(), 1e-5)) is None
 
 
 @pytest.mark.parametrize("glu", [False, True])

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from prunecast.torch import SparseLinear, TileSparseLinear  # noqa: E402
 from prunecast.torch import packed as packed_module  # noqa: E402
+from prunecast.torch.weight_layouts import FRAGMENTS, layout_of  # noqa: E402
 
 M, K = 96, 64
 PATTERN = "tile-wise:32"
@@ -181,3 +182,10 @@ def test_a_compiled_graph_reads_attributes_and_values():
         assert torch.equal(compiled(x), own(x.half()))
         summed = torch.compile(lambda y: y * own.weight.abs().sum(), fullgraph=True, backend="eager")
         assert torch.equal(summed(x), x * own.dense_weight().abs().sum())
+
+
+@pytest.mark.parametrize("max_tokens", [64, 65])
+def test_a_layer_always_has_weights_for_few_tokens(max_tokens):
+    kinds = [layout_of(image).kind for image in layer(max_tokens=max_tokens).product.images]
+    assert kinds[-1] == FRAGMENTS
+    assert len(kinds) == (1 if max_tokens <= 64 else 2)

@@ -10,7 +10,8 @@ from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import read_weights
-from prunecast.patterns.sources.roles import is_lookup
+from prunecast.patterns.sources.roles import ExpertLoader, is_lookup
+from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.workload.layers import load_layers
 
 RNG = np.random.default_rng(0)
@@ -280,3 +281,19 @@ def test_fused_projections_lose_as_much_of_each_part_whatever_their_scales(tmp_p
     assert abs(shares - shares.mean()).max() < 0.06
     apart = prune({"other.weight": fused}, pattern=pattern, sparsity=0.5, out=tmp_path / "apart")
     assert read_weights(apart.folder / "weights.safetensors").layers["other.weight"].kept[512:].mean() < 0.1
+
+
+def test_a_tensor_of_experts_is_read_once_for_all_and_then_freed():
+    whole, reads = normal(3, 4, 5), []
+
+    def load():
+        reads.append(whole.copy())
+        return reads[-1]
+
+    loader = ExpertLoader(StoredTensor(shape=whole.shape, dtype="float16", load=load))
+    for times_read in (1, 2):
+        for expert in (2, 0, 1):
+            matrix = loader.take(expert)
+            assert np.array_equal(matrix, whole[expert])
+            assert not np.shares_memory(matrix, reads[-1])
+        assert len(reads) == times_read

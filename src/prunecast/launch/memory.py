@@ -21,7 +21,7 @@ import numpy.typing as npt
 from prunecast.kernels.table import KERNELS
 from prunecast.launch.context import LaunchContext
 from prunecast.launch.overlap import early_starts, prologue_is_hidden, prologue_under_preceding_cycles
-from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan, Schedule
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan
 from prunecast.plan.program import Op
 
 
@@ -172,9 +172,8 @@ def _early_blocks(context: LaunchContext, early: float) -> int:
 def _ring_bytes(context: LaunchContext) -> float:
     """Return the bytes of weights in the first pipeline fill of all blocks, each k-slice of a tile once."""
     plan = context.plan
-    first = plan.work.block_start[:-1]
-    if plan.schedule is not Schedule.HARDWARE:
-        first = first[np.diff(plan.work.block_start) > 0]
+    starts = plan.work.block_start
+    first = starts[:-1][np.diff(starts) > 0]
     of_tile = np.stack([plan.work.tile[first], plan.work.k_start[first]])
     slices = np.unique(of_tile, axis=1, return_index=True)[1]
     steps = np.minimum(plan.steps_per_item[first][slices], plan.resources.stages)

@@ -70,7 +70,7 @@ def two_of_four_map(tiles: TileMap) -> NestedMap:
 
 
 def plan_for(
-    tiles: TileMap, tokens: int, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout], *, glu: bool = False
+    tiles: TileMap, tokens: int, dtype: str, gpu: GpuSpec, layouts: Sequence[Layout], *, glu: bool
 ) -> tuple[KernelPlan, int]:
     """Return the plan for `tokens` tokens, and the index in `layouts` of the packed weights that it reads.
 

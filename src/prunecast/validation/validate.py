@@ -299,7 +299,7 @@ def _merged(read: Sequence[_Read]) -> Measurement:
     same = [row for row, other in read if other == build and row.plan == newest.plan and row.usable]
     if not newest.usable or len(same) < 2:
         return newest
-    boards = tuple(float(row.seconds or 0.0) for row in same)
+    boards = tuple(row.seconds for row in same if row.seconds is not None)
     return replace(
         newest,
         seconds=math.exp(_mean(map(math.log, boards))),
