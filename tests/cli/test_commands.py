@@ -66,6 +66,8 @@ def test_compare_files(run, model):
     assert code == 0
     assert "[bold]a[/]" in out
     assert "and 4 more" in out
+    for name in ("a.json (h200-sxm)", "b.json (t4)"):
+        assert f"{name}: burst, launched in a graph, operands in DRAM\n" in out
     rows = list(csv.DictReader(io.StringIO(run("compare", "a.json", "b.json", "--csv")[1])))
     assert [row["kernel"] for row in rows] == ["dense", "csr"] * 2
     assert rows[0]["ratio a.json (h200-sxm)"] == "1.0"
@@ -80,6 +82,20 @@ def test_compare_gpus(run, model):
     document = json.loads(out)
     assert document["columns"] == ["t4", "l4"]
     assert len(document["rows"]) == 4
+    options = ("--kernel", "stspmm", *FAST, "--state", "sustained")
+    out = run("compare", model, "--gpu", "t4", "--gpu", "l4", *options)[1]
+    assert out.startswith("sustained, launched in a graph, operands in DRAM\n")
+
+
+def test_a_sweep_names_the_conditions_of_its_times(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("--shape", "256x256x256", "--kernel", "stspmm", "--sparsity", "0.5", "-o", "r.sqlite")
+    _, out, _ = run("sweep", *options)
+    assert out.startswith("burst, launched in a graph, operands in DRAM\n")
+    assert "conditions" not in out
+    _, out, _ = run("sweep", *options, "--state", "sustained", "--launch", "stream")
+    assert "sustained, launched in a stream, operands in DRAM\n" in out
+    assert [line.count("sustained, stream") for line in out.splitlines()].count(1) == 2
 
 
 def test_explain_prints_sections_and_advice(run, model):

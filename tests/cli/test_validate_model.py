@@ -58,6 +58,7 @@ def test_the_table_and_the_record(run, tmp_path, monkeypatch):
     assert code == 0
     assert "sparse overlapped" in shown
     assert "1.50x" in shown
+    assert "predicted: burst, launched in a graph, operands in DRAM\n" in shown
     assert "dense graph did not run: why" in shown
     found = comparing.beside(
         Case("bert-small", Pass(1, 128)), {"us": US}, load_gpu("h200-sxm"), engine="model"

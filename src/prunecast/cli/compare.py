@@ -110,6 +110,7 @@ def _rows(comparison: "Comparison") -> list[Row]:
 
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     """Print a row for each compared GPU. Print the layers if files are compared or `details` is set."""
+    page.say(*comparison.conditions)
     if comparison.gpus:
         from prunecast.codesign.compare import GPU_COLUMNS
 
@@ -146,9 +147,7 @@ def _show_layers(comparison: "Comparison", page: "Page") -> None:
         ],
         words=("layer", "kernel"),
     )
-    page.say()
-    for name in comparison.unmatched[:MOST_UNMATCHED]:
-        page.say(f"in one column alone: {name}")
+    page.say("", *comparison.notes[:MOST_UNMATCHED])
     if len(comparison.unmatched) > MOST_UNMATCHED:
         page.say(f"... and {len(comparison.unmatched) - MOST_UNMATCHED} more, see --json")
     page.say(f"Ratio: time over that of {columns[0]}. Interval of predictions: {INTERVAL_KIND}.")

@@ -98,6 +98,7 @@ def _show(found: "StudyResult", page: "Page") -> None:
         f"{best.retained_importance:.2%} of the importance in {microseconds(best.seconds)} us, the plain "
         f"allocation {plain.retained_importance:.2%} in {microseconds(plain.seconds)} us.",
     )
+    page.say(f"Times: {found.best.conditions.words}.")
     for own in zip(best.dense_memory, best.memory, strict=True):
         say_facts(memory_facts(*own, best.gpu_bytes), page)
     page.say(f"Study {found.study} in {found.storage}.")

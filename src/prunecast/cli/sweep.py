@@ -12,7 +12,7 @@ from prunecast.files import JOURNALS
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
-    from prunecast.codesign.sweep import SweepCase, SweepSummary, SweepTable
+    from prunecast.codesign.sweep import SweepTable
 
 MOST_SHOWN = 40
 """Largest number of rows in the printed table; JSON and CSV contain all rows."""
@@ -126,7 +126,8 @@ def sweep(
 
     def shown(page: "Page") -> None:
         _show(table, page)
-        page.say(_told(cases, summary, output))
+        refused = f", {summary.refused} of them cannot be run (the file says why)" if summary.refused else ""
+        page.say(f"{len(cases)} cases: {summary.known} known, {summary.computed} computed{refused}; {output}")
 
     deliver(printed, Report(table.document(), table.frame_rows(), shown))
 
@@ -134,8 +135,10 @@ def sweep(
 def _show(table: "SweepTable", page: "Page") -> None:
     """Print the first `MOST_SHOWN` rows of the table, and its notes."""
     from prunecast.codesign.sweep.table import WORDS
+    from prunecast.launch import Conditions
 
     cells = table.cells()
+    page.say(*dict.fromkeys(Conditions.of(row).words for row in table))
     page.table(cells[:MOST_SHOWN], words=WORDS)
     page.say()
     if len(cells) > MOST_SHOWN:
@@ -168,8 +171,3 @@ def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
         for layer in load_workload(name, [Pass(BATCH)], target=["re:.*"]).layers.values()
     }
     return list(found)
-
-
-def _told(cases: "list[SweepCase]", summary: "SweepSummary", output: str) -> str:
-    refused = f", {summary.refused} of them cannot be run (the file says why)" if summary.refused else ""
-    return f"{len(cases)} cases: {summary.known} known, {summary.computed} computed{refused}; {output}"

@@ -32,6 +32,7 @@ def timeline(
     from prunecast.codesign import predict
     from prunecast.codesign.timeline.chrome_trace import write_timeline
     from prunecast.hardware import load_gpu
+    from prunecast.launch import Conditions
 
     with ProgressLines() as progress:
         table = predict(
@@ -60,7 +61,7 @@ def timeline(
     part = f", the first {first_waves} items of each block slot" if first_waves else ""
     tell(
         f"It shows SMs {sm} of {load_gpu(gpu).sm_count}{part}: up to {1e6 * written.shown_seconds:.4g} us of "
-        f"{1e6 * written.seconds:.4g} us."
+        f"{1e6 * written.seconds:.4g} us ({Conditions(options.state).words})."
     )
 
 

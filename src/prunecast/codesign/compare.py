@@ -13,6 +13,7 @@ from prunecast.codesign.provenance import headed, read_document
 from prunecast.codesign.result import Result
 from prunecast.codesign.table import PredictionTable, fastest
 from prunecast.errors import BadInput, check_choice
+from prunecast.launch import Conditions
 from prunecast.settings import LayerSettings
 from prunecast.text import Cells, gigabytes, milliseconds, shortened, significant, table_text
 from prunecast.workload.engines import Progress, silent
@@ -103,12 +104,14 @@ class Comparison(Result):
     rows : rows that at least two columns have, in the order of the first column
     unmatched : layer, kernel and tokens of rows that only one column has
     gpus : totals on each GPU, sorted by time, GPUs without enough memory last; empty for two files
+    conditions : text of the conditions of all times, see `launch.conditions`; for two files one text for each
     """
 
     columns: tuple[str, ...]
     rows: tuple[ComparisonRow, ...]
     unmatched: tuple[str, ...]
     gpus: tuple[GpuRow, ...] = ()
+    conditions: tuple[str, ...] = ()
 
     def plot(self) -> "Figure":
         """Draw the dense and pruned time on each GPU, or for two files the times of each layer and kernel.
@@ -179,9 +182,6 @@ def gpu_cells(gpus: Sequence[GpuRow]) -> list[Cells]:
 
 
 def _cells_of(row: GpuRow, *, has_prices: bool) -> Cells:
-    memory = {}
-    if row.memory_bytes is not None:
-        memory = {"GB": gigabytes(row.memory_bytes) + ("" if row.fits else " no")}
     return {
         "GPU": row.gpu,
         "dense": milliseconds(row.dense_seconds),
@@ -191,7 +191,7 @@ def _cells_of(row: GpuRow, *, has_prices: bool) -> Cells:
         **({} if row.per_s is None else {"per s": f"{row.per_s:,.0f}"}),
         **({} if row.joules is None else {"J": significant(row.joules)}),
         **({"cost": significant(row.cost_per_million or "")} if has_prices else {}),
-        **memory,
+        **({} if row.memory_bytes is None else {"GB": gigabytes(row.memory_bytes) + " no" * (not row.fits)}),
         "source": SHORT_SOURCES.get(row.evidence, row.evidence),
     }
 
@@ -210,13 +210,11 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
     ------
     BadInput : a file does not contain predictions, or no layer, kernel and number of tokens is in both files
     """
-    documents = [read_document(path, key="predictions") for path in (first, second)]
-    labels = [
-        f"{Path(path).name} ({document.get('gpu')})"
-        for path, document in zip((first, second), documents, strict=True)
-    ]
-    tables = [_rows_of(document, path) for path, document in zip((first, second), documents, strict=True)]
-    return _side_by_side(_different(labels), tables)
+    read = [(path, read_document(path, key="predictions")) for path in (first, second)]
+    columns = _different([f"{Path(path).name} ({document.get('gpu')})" for path, document in read])
+    tables = [_rows_of(document, path) for path, document in read]
+    said = tuple(f"{name}: {Conditions.of(one).words}" for name, (_, one) in zip(columns, read, strict=True))
+    return replace(_side_by_side(columns, tables), conditions=said)
 
 
 def _us(seconds: float | None) -> str:
@@ -262,8 +260,8 @@ def compare_gpus(
     tables = predict_each(weights, asked, crossovers=False, progress=progress)
     names = _different([table.provenance.gpu for table in tables])
     layers = _side_by_side(names, [[prediction.row() for prediction in table] for table in tables])
-    totals = [_gpu_row(name, table) for name, table in zip(names, tables, strict=True)]
-    return replace(layers, gpus=tuple(sorted(totals, key=lambda row: (row.fits is False, row.seconds))))
+    ranked = sorted(map(_gpu_row, names, tables), key=lambda row: (row.fits is False, row.seconds))
+    return replace(layers, gpus=tuple(ranked), conditions=(tables[0].provenance.conditions.words,))
 
 
 def _gpu_row(name: str, table: PredictionTable) -> GpuRow:

@@ -11,7 +11,7 @@ The conditions do not depend on each other, and are no part of a plan. A new val
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from prunecast.errors import check_choice
 from prunecast.hardware.clock import STATES
@@ -68,6 +68,12 @@ class Conditions:
         check_choice("state", self.state, STATES)
         check_choice("launch", self.launch, LAUNCHES)
         check_choice("l2", self.l2.name, L2_STATES)
+
+    @classmethod
+    def of(cls, entries: dict[str, Any]) -> Self:
+        """Return the conditions in a JSON object or a table's row; the usual ones for missing entries."""
+        found = {name: str(entries.get(name, usual))[:40] for name, usual in USUAL.document().items()}
+        return cls(found["state"], found["launch"], CacheState(found["l2"]))
 
     def document(self) -> dict[str, str]:
         """Return the entries of JSON objects."""

@@ -98,6 +98,14 @@ def test_what_promises_nothing_that_can_be_measured_is_one_line(folder, tmp_path
         Promise.of(str(tmp_path))
 
 
+def test_a_promise_has_the_conditions_of_the_recipe(folder, tmp_path):
+    recipe = json.loads((folder / "recipe.json").read_text()) | {"state": "sustained", "l2": "warm"}
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    promise = Promise.of(str(tmp_path))
+    assert promise.conditions == "sustained, launched in a graph, operands in L2"
+
+
 def test_a_folder_without_a_search_promises_nothing(folder, tmp_path):
     recipe = json.loads((folder / "recipe.json").read_text())
     del recipe["targets"]

@@ -13,7 +13,7 @@ from prunecast.text import Cells, microseconds, percent, table_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WORDS = ("gpu", "shape", "pattern", "kernel", "note")
+WORDS = ("gpu", "shape", "pattern", "kernel", "conditions", "note")
 """Columns of text."""
 
 
@@ -49,7 +49,8 @@ class SweepTable(Result):
         return with_speedups(self.rows)
 
     def cells(self) -> list[Cells]:
-        """Return the table as texts, one row per case."""
+        """Return the table as texts, one row per case, with a column of conditions if they differ."""
+        are_mixed = len({(row["state"], row["launch"]) for row in self.rows}) > 1
         return [
             {
                 "gpu": row["gpu"],
@@ -57,6 +58,7 @@ class SweepTable(Result):
                 "pattern": row["pattern"],
                 "kernel": row["kernel"],
                 "removed %": "" if row["sparsity"] is None else percent(row["sparsity"]),
+                **({"conditions": f"{row['state']}, {row['launch']}"} if are_mixed else {}),
                 "time us": microseconds(row["seconds"]) if row["seconds"] else "-",
                 "speedup": "" if not row["speedup_over_dense"] else f"{row['speedup_over_dense']:.2f}x",
             }

@@ -171,10 +171,8 @@ def beside(
         seconds = {"dense": predicted.dense.seconds, "sparse": predicted.sparse.seconds}
         by_kind = {"dense": predicted.dense.seconds_by_kind, "sparse": predicted.sparse.seconds_by_kind}
     else:
-        seconds, engine = (
-            {"dense": case.promise.dense_seconds, "sparse": case.promise.seconds},
-            case.promise.engine,
-        )
+        seconds = {"dense": case.promise.dense_seconds, "sparse": case.promise.seconds}
+        engine = case.promise.engine
     us = {name: each for name, each in measured["us"].items() if WITH_ZEROS not in name}
     best = {}
     for kind, predicted_s in seconds.items():

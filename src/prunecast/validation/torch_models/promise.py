@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 
 from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
+from prunecast.launch import Conditions
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
 from prunecast.workload.timed_passes import BATCH
@@ -16,13 +17,15 @@ difference. Kind: choice."""
 
 
 class Promise(NamedTuple):
-    """Pass, GPU and engine for which a folder was pruned to a latency, and its predicted times in seconds."""
+    """Settings for which a folder was pruned to a latency, and its predicted times in seconds."""
 
     run: Pass
     gpu: str
     engine: str
     dense_seconds: float
     seconds: float
+    conditions: str
+    """Text of the conditions for which the times were predicted."""
 
     @property
     def share(self) -> float:
@@ -48,7 +51,7 @@ class Promise(NamedTuple):
                 return None
             text, runtime = recipe["workload"], recipe["runtime"]
             times = float(recipe["dense_seconds"]), float(recipe["seconds"])
-            gpu, engine = str(recipe["gpu"]), str(recipe["engine"])
+            gpu, engine, conditions = str(recipe["gpu"]), str(recipe["engine"]), Conditions.of(recipe).words
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BadInput(f"{file}: wanted the recipe of `prunecast prune`, but: {error!r:.80}") from None
         if runtime != "torch":
@@ -56,4 +59,4 @@ class Promise(NamedTuple):
         passes = parse_workload(text) if isinstance(text, str) else (Pass(BATCH, SEQUENCE, label="default"),)
         if len(passes) > 1:
             raise BadInput(f"{file}: --model measures one pass, its time is of {text!r:.60}")
-        return cls(passes[0], gpu, engine, *times)
+        return cls(passes[0], gpu, engine, *times, conditions)
