@@ -52,5 +52,6 @@ def test_without_semaphores_one_thread_does_it(tmp_path, monkeypatch):
 
 def test_rows_without_sparsity_are_left_out_of_pictures():
     row = {"gpu": "g", "kernel": "csr", "pattern": "p", "m": 1, "k": 1, "n": 1, "seconds": 1.0}
+    row |= {"dtype": "fp16", "engine": "model", "state": "burst", "launch": "graph"}
     (grid,) = speedup_grids([{**row, "sparsity": 0.5}, {**row, "sparsity": None}])
     assert grid.sparsities == (0.5,)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from prunecast.codesign.sweep.pictures import draw_grid, speedup_grids, write_pictures
+from prunecast.codesign.sweep.pictures import draw_grid, speedup_grids, with_speedups, write_pictures
 from prunecast.errors import BadInput
 
 
@@ -13,6 +13,7 @@ def row(kernel, m, sparsity, seconds):
     return {
         "gpu": "h200-sxm", "kernel": kernel, "pattern": pattern, "m": m, "k": 256, "n": 512,
         "sparsity": sparsity, "seconds": seconds,
+        "dtype": "fp16", "engine": "model", "state": "burst", "launch": "graph",
     }  # fmt: skip
 
 
@@ -31,6 +32,17 @@ def test_grids_hold_speedups_small_shapes_first():
     assert grid.shapes == ("64x256x512", "128x256x512")
     assert grid.sparsities == (0.5, 0.875)
     np.testing.assert_array_equal(grid.speedups, [[2.0, np.nan], [0.5, 4.0]])
+
+
+def test_a_speedup_is_over_the_dense_result_of_its_own_conditions():
+    sustained = [{**row, "state": "sustained", "seconds": 3.0 * (row["seconds"] or 1.0)} for row in ROWS[:4]]
+    for rows in (ROWS + sustained, sustained + ROWS):
+        found = {
+            (row["state"], row["m"], row["sparsity"]): row["speedup_over_dense"]
+            for row in with_speedups(rows)
+        }
+        assert found["burst", 128, 0.5] == found["sustained", 128, 0.5] == 0.5
+    assert with_speedups([ROWS[2], sustained[0]])[0]["speedup_over_dense"] is None
 
 
 def test_shapes_of_one_size_have_one_order():

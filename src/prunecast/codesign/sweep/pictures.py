@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Row = dict[str, Any]
+COMPARED = ("gpu", "m", "k", "n", "dtype", "engine", "state", "launch")
+"""Fields in which a dense result must agree with the result whose speedup it gives."""
 MOST_NUMBERED = 12
 """Largest number of columns (sparsities) of a grid whose cells show numbers."""
 
@@ -34,12 +37,14 @@ class SpeedupGrid(NamedTuple):
 def with_speedups(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with the additional field `speedup_over_dense`.
 
-    The field is None if the case cannot be run, or if there is no dense result for its GPU and shape.
+    The field is None if the case cannot be run, or if there is no dense result that agrees in all fields of
+    `COMPARED`: a file can contain results of several formats, engines and clock states.
     """
-    dense = {(r["gpu"], shape_text(r)): r["seconds"] for r in rows if KERNELS[r["kernel"]].is_baseline}
+    compared = itemgetter(*COMPARED)
+    dense = {compared(r): r["seconds"] for r in rows if KERNELS[r["kernel"]].is_baseline}
     found = []
     for row in rows:
-        base_s = dense.get((row["gpu"], shape_text(row)))
+        base_s = dense.get(compared(row))
         speedup = base_s / row["seconds"] if base_s and row["seconds"] else None
         found.append({**row, "speedup_over_dense": speedup})
     return found
