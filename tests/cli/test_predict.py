@@ -153,8 +153,11 @@ def test_a_timeline_says_what_it_shows(run, tmp_path, monkeypatch):
     np.save("a.npy", np.random.default_rng(0).standard_normal((1024, 512)).astype(np.float16))
     code, out, _ = run("timeline", "a.npy", "-o", "t.json.gz", "--kernel", "stspmm", "-n", "4096")
     assert code == 0
-    found = re.search(r"SMs 0-3 of 132, the first 2 items .*: up to ([\d.]+) us of ([\d.]+) us\.", out)
+    found = re.search(
+        r"SMs 0-3 of 132, the first 2 items .*: up to ([\d.]+) us of ([\d.]+) us \((.*)\)\.", out
+    )
     assert found
+    assert found[3] == "burst, launched in a graph, operands in DRAM"
     assert 0 < float(found[1]) <= float(found[2])
 
 
