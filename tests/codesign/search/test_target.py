@@ -136,6 +136,13 @@ def test_the_front_rises_with_time(search: ModelSearch) -> None:
     assert np.all(np.diff(retained) >= 0.0)
 
 
+@pytest.mark.parametrize("share", [0.6, 0.8])
+def test_the_front_leads_through_the_pruned_model(search: ModelSearch, share: float) -> None:
+    result = prune_to_targets(search, Targets(latency_share=share))
+    times, kept = zip(*((point.seconds, point.retained_importance) for point in result.front), strict=True)
+    assert np.interp(result.retained_importance, kept, times) == pytest.approx(result.seconds)
+
+
 def test_a_whole_model_counts_what_cannot_be_pruned() -> None:
     graph = load_pass("bert-small", Pass(16))
     search = prepared(standard_workload([graph]), families=("atp",))

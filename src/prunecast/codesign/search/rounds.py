@@ -1,6 +1,5 @@
 """Rounds of a search: layers pruned to chosen options, predicted, improved, and written as a result."""
 
-from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from prunecast.codesign.search.allocation import OptionValues, allocate, floor_seconds, totals
 from prunecast.codesign.search.floor import Scales, seen_scales
 from prunecast.codesign.search.model_search import ModelSearch, Tried
-from prunecast.codesign.search.options import RunAs, sparse_layers
+from prunecast.codesign.search.options import sparse_layers
 from prunecast.codesign.search.targets import ChosenLayer, FrontPoint, Limits, TargetResult
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
@@ -145,7 +144,7 @@ def result_of(search: ModelSearch, best: Round, dense_s: float) -> TargetResult:
         gpu_bytes=search.engine.gpu.dram_bytes,
         dense_memory=search.memory({}),
         memory=search.memory({name: t.weight_bytes for name, t in best.tried.items()}),
-        front=_front(search, seen_scales(search, best.choice, best.tried), dense_s),
+        front=_front(search, best, dense_s),
     )
 
 
@@ -169,24 +168,23 @@ def _chosen(search: ModelSearch, name: str, best: Round) -> ChosenLayer:
     )
 
 
-def _front(
-    search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]], dense_s: float
-) -> tuple[FrontPoint, ...]:
-    """Return the Pareto front: allocations at the times `FRONT_SHARES` that the model can reach."""
-    layers = search.option_values(scales)
+def _front(search: ModelSearch, best: Round, dense_s: float) -> tuple[FrontPoint, ...]:
+    """Return the Pareto front: allocations at about the times `FRONT_SHARES` that the model can reach.
+
+    Only the options of `best` were pruned and predicted. An allocation prefers options whose estimates are
+    too fast, so all savings of time are scaled by one factor such that the front leads through `best`.
+    """
+    layers = search.option_values(seen_scales(search, best.choice, best.tried))
     others = search.rest_seconds(search.all_sparse)
     total = totals(layers, np.zeros(len(layers), dtype=np.int64))
-    points = []
-    for share in FRONT_SHARES:
-        budget = share * dense_s - others
-        if budget < floor_seconds(layers):
-            continue
-        reached = totals(layers, allocate(layers, budget))
-        points.append(
-            FrontPoint(
-                reached.seconds + others,
-                reached.importance / total.importance,
-                1.0 - reached.kept / total.kept,
-            )
-        )
-    return tuple(points)
+    budgets = FRONT_SHARES * dense_s - others
+    found = [totals(layers, allocate(layers, each)) for each in budgets if each >= floor_seconds(layers)]
+    if not found:
+        return ()
+    seconds = np.array([each.seconds + others for each in found])
+    saved = dense_s - np.interp(best.importance, [each.importance for each in found], seconds)
+    factor = (dense_s - best.seconds) / saved if saved > 0.0 else 1.0
+    return tuple(
+        FrontPoint(float(time), each.importance / total.importance, 1.0 - each.kept / total.kept)
+        for time, each in zip(dense_s - factor * (dense_s - seconds), found, strict=True)
+    )
