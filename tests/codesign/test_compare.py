@@ -35,6 +35,15 @@ def test_a_file_with_itself_has_ratio_one(tmp_path):
     assert comparison.unmatched == ()
 
 
+def test_a_file_with_conditions_in_its_rows_alone_is_of_these_conditions(tmp_path):
+    """As version 0.2.0 wrote files."""
+    saved(tmp_path / "a.json", state="sustained")
+    document = json.loads((tmp_path / "a.json").read_text())
+    del document["state"]
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    assert all("sustained" in line for line in compare(tmp_path / "a.json", tmp_path / "a.json").conditions)
+
+
 def test_one_model_on_several_gpus():
     comparison = compare_gpus(W, gpus=["h200-sxm", "l4", "t4"], **OPTIONS)
     assert comparison.columns == ("h200-sxm", "l4", "t4")

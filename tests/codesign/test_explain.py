@@ -8,6 +8,7 @@ from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.launch.floor import padded_copy_seconds
+from prunecast.plan.program import When
 from prunecast.simulator import STALLS
 from tests.codesign.weights import uneven
 
@@ -63,8 +64,10 @@ def test_costs_of_a_step_are_told_apart_by_their_kind(simulated):
     of_a_step = facts(simulated, "Costs of a k-step")
     assert of_a_step["producer: wait_per_k16, fitted"] == 4 * 33
     assert of_a_step["producer: producer_instructions_per_k16, as-compiled"] == 4 * 22
-    issued = (i.issue * (4 if i.per_k16 else 1) for i in simulated.prediction.plan.programs[0].step)
+    step = simulated.prediction.plan.programs[0].step
+    issued = (i.issue * (4 if i.per_k16 else 1) for i in step if i.when == When.ALWAYS)
     assert of_a_step["producer: instructions, by hand"] == sum(issued)
+    assert of_a_step["producer: instructions, by hand, refill"] == 4
 
 
 def test_stalls_are_sorted_and_add_up_to_all_warp_cycles(simulated):

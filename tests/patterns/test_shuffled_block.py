@@ -166,7 +166,7 @@ def test_rows_left_over_belong_to_one_class():
     """26 rows in tiles of twelve leave two, in one tile; classes of 2, 4 and 20 rows leave 2, 4 and 8."""
     mask = np.zeros((26, 3), dtype=bool)
     mask[:2, 2] = mask[2:6, 1] = mask[6:, 0] = True
-    with pytest.raises(BadInput, match="rows keep the columns of row .*, which makes no tiles of 12"):
+    with pytest.raises(BadInput, match=r"rows keep the columns of row .*, which makes no tiles of 12"):
         parse_pattern("shuffled-block:12").map(mask)
 
 

@@ -70,7 +70,11 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
     if per_token is not None and per_token < 1:
         raise BadInput(f"experts-per-token must be at least 1, got {per_token}")
     check_routing(settings["routing"])
-    Conditions(settings["state"], settings["launch"], CacheState(settings["l2"] or "cold"))
+    Conditions(
+        settings["state"],
+        settings["launch"],
+        CacheState("cold" if settings["l2"] is None else settings["l2"]),
+    )
     choices = {
         "engine": ENGINES,
         "runtime": RUNTIMES,

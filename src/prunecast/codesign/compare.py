@@ -213,7 +213,10 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
     read = [(path, read_document(path, key="predictions")) for path in (first, second)]
     columns = _different([f"{Path(path).name} ({document.get('gpu')})" for path, document in read])
     tables = [_rows_of(document, path) for path, document in read]
-    said = tuple(f"{name}: {Conditions.of(one).words}" for name, (_, one) in zip(columns, read, strict=True))
+    said = tuple(
+        f"{name}: {Conditions.of({**next(iter(one['predictions']), {}), **one}).words}"
+        for name, (_, one) in zip(columns, read, strict=True)
+    )
     return replace(_side_by_side(columns, tables), conditions=said)
 
 

@@ -105,8 +105,9 @@ def _costs_of_a_step(plan: KernelPlan, gpu: GpuSpec) -> Section:
     for program in plan.programs:
         for i in program.step:
             groups = plan.shape.block_k // 16 if i.per_k16 else 1
-            found[f"{program.role}: instructions, by hand", "instruction"] += i.issue * groups
             when = f", {i.when.name.lower()}" if i.when else ""
+            if i.issue:
+                found[f"{program.role}: instructions, by hand{when}", "instruction"] += i.issue * groups
             units = {"issue": "instruction", "amount": "cycle" if i.op is Op.ISSUE else "byte"}
             for charge in i.charges:
                 name = f"{program.role}: {charge.name}, {sources[charge.name].kind}{when}"

@@ -188,7 +188,8 @@ def _step_wait_cycles(case: Case) -> int:
     tile, begin, end = (column[first] for column in (plan.work.tile, plan.work.k_start, plan.work.k_stop))
     in_step = _mean_group(np.stack((tile, begin)))
     if case.context.crowd == 1:
-        # Tiles with equal sums of their column numbers have the same columns
+        # Tiles with equal sums of their column numbers nearly always have the same columns. Different tiles
+        # of whole blocks can have equal sums too; they then wait 16 cycles more per k-step (block:64x64, T4)
         before = np.concatenate(([0], np.cumsum(plan.tiles.column_index, dtype=np.int64)))
         sums = np.diff(before[plan.tiles.column_start])
         of_b = traffic.b_bytes / (traffic.a_bytes + traffic.b_bytes)

@@ -108,7 +108,8 @@ def chip_ends(
     item_cycles : returns the SM time of each item, (items,) cycles; called only if there are several waves
     """
     # No data arrive before the first block has started, unless it did so during the preceding launch, its
-    # warps have waited as their programs say, and its first read has returned from DRAM
+    # warps have waited (only CSR's program has a wait of its own; fitted waits are in the block times), and
+    # its first read has returned from DRAM
     gpu, context = case.gpu, case.context
     starts = 0 if prologue_is_hidden(context) else gpu.block_start_cycles
     for program in case.plan.programs:

@@ -20,6 +20,9 @@ MOST_REFINED_WEIGHTS = 2**29
 """Larger models stop at the first choice that meets the target, since a round predicts hundreds of layers."""
 FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the time of the dense model."""
+LEAST_FACTOR = 0.5
+"""Least factor for the savings of the Pareto front. A result that saves less beside the front is nearly
+dense, or was chosen for a sparsity and not for its time."""
 
 
 class Round(NamedTuple):
@@ -172,7 +175,8 @@ def _front(search: ModelSearch, best: Round, dense_s: float) -> tuple[FrontPoint
     """Return the Pareto front: allocations at about the times `FRONT_SHARES` that the model can reach.
 
     Only the options of `best` were pruned and predicted. An allocation prefers options whose estimates are
-    too fast, so all savings of time are scaled by one factor such that the front leads through `best`.
+    too fast. If the front promises more importance than `best` reaches in its time, all savings of time are
+    scaled by one factor such that it leads through `best`.
     """
     layers = search.option_values(seen_scales(search, best.choice, best.tried))
     others = search.rest_seconds(search.all_sparse)
@@ -184,6 +188,8 @@ def _front(search: ModelSearch, best: Round, dense_s: float) -> tuple[FrontPoint
     seconds = np.array([each.seconds + others for each in found])
     saved = dense_s - np.interp(best.importance, [each.importance for each in found], seconds)
     factor = (dense_s - best.seconds) / saved if saved > 0.0 else 1.0
+    if not LEAST_FACTOR < factor < 1.0:
+        factor = 1.0
     return tuple(
         FrontPoint(float(time), each.importance / total.importance, 1.0 - each.kept / total.kept)
         for time, each in zip(dense_s - factor * (dense_s - seconds), found, strict=True)

@@ -175,8 +175,8 @@ class ChosenLayer:
 class FrontPoint(NamedTuple):
     """A point of the Pareto front: an end-to-end time, and the highest importance that can be retained in it.
 
-    Times are estimates, scaled such that the front leads through the pruned model. `retained_importance` and
-    `sparsity` are shares over all layers that may be pruned.
+    Times are mostly estimates. They are scaled if the front would promise more than the pruned model reaches.
+    `retained_importance` and `sparsity` are shares over all layers that may be pruned.
     """
 
     seconds: float

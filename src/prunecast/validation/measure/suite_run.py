@@ -152,8 +152,11 @@ def _measure_layer(
 def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> list[_Entry]:
     """Return an entry for each kernel of a case.
 
-    If the pruned map of the case cannot be created, the rows of all entries are marked as skipped.
+    If the pruned map of the case cannot be created, the rows of all entries are marked as skipped. The map is
+    not created for a case whose kernels were all measured before.
     """
+    if not kernels:
+        return []
     try:
         kept = map_of(case)
     except (BadInput, MemoryError) as reason:
