@@ -418,7 +418,10 @@ class ModelSearch:
         return [(run, n) for run, n in zip(self.workload.passes, layer.tokens, strict=True) if n]
 
     def _weight(self, run: LayerPass, name: str) -> float:
-        """Return how often a pass runs a layer, times the share of the pass in the workload."""
+        """Return the factor of a layer's seconds in the time of the workload.
+
+        It is the number of times that the pass runs the layer, times the share of the pass in the workload.
+        """
         return run.share * run.runs(name)
 
     def _dense(self, times: OptionTimes) -> dict[str, float]:

@@ -22,7 +22,7 @@ FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
 """Times of the Pareto front, as shares of the time of the dense model."""
 LEAST_FACTOR = 0.5
 """Least factor for the savings of the Pareto front. A result that saves less beside the front is nearly
-dense, or was chosen for a sparsity and not for its time."""
+dense, or was chosen for a sparsity and not for its time. Kind: choice."""
 
 
 class Round(NamedTuple):

@@ -16,7 +16,7 @@ from prunecast.kernels.libraries.call import LibraryCall
 from prunecast.kernels.libraries.experts.call import ExpertLayer, fused_experts
 
 FUSED_DTYPES = ("fp16", "bf16", "fp8")
-"""Formats in which a library call can run the experts of a layer."""
+"""Number formats in which one call of a library can run all experts of a layer, with a known time."""
 
 
 class ExpertPart(NamedTuple):

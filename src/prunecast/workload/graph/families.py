@@ -12,7 +12,7 @@ from prunecast.errors import BadInput
 from prunecast.files import packaged_toml
 
 MOST = 2**20
-"""Upper limit for the number of features, of heads, and of tokens of a vocabulary."""
+"""Largest accepted number of features, of heads, or of tokens in the vocabulary of a configuration."""
 MOST_LAYERS = 1024
 """Upper limit for layers, eight times as many as in Llama 3.1 405B. A layer has a dozen operations."""
 
