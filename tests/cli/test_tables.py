@@ -48,6 +48,19 @@ def test_a_terminal_folds_long_names_but_not_numbers():
     assert text.count("x") == 90
 
 
+def test_a_terminal_aligns_words_left_and_numbers_right():
+    _, names, _, *rows = printed([row("a", "1.0"), row("abc", "22.0")], terminal=True).splitlines()
+    words, numbers = zip(
+        *(
+            (line.index(a), line.index(b))
+            for line, a, b in zip(rows, ("a", "abc"), ("1.0", "22.0"), strict=False)
+        ),
+        strict=True,
+    )
+    assert words == (names.index("layer"),) * 2
+    assert [numbers[0] + 3, numbers[1] + 4] == [names.index("time us") + 7] * 2
+
+
 def test_without_a_terminal_a_row_is_one_line():
     assert (
         printed([row("x" * 2000, "1.0")], terminal=False, width=40).splitlines()[1]

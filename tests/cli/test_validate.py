@@ -1,8 +1,10 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from prunecast.cli.progress import PROGRESS
 from prunecast.validation.records import Measurement, RunWriter
 from tests.validation.tiny_run import CASE, HEADER
 
@@ -125,3 +127,80 @@ def test_a_spec_without_a_name_is_refused(run, spec, more):
     code, _, error = run("calibrate", spec, *more)
     assert (code, error.count("\n")) == (2, 1)
     assert "SPEC must name a .toml file" in error
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Replaces the measurement by one that records a row per case and begins only the first `begun`."""
+    asked = {"begun": 2}
+
+    def record_suite(suite, *, out, log, **options):
+        asked.update(options, out=out)
+        writer = RunWriter(out, HEADER)
+        for case in suite.cases[: asked["begun"]]:
+            writer.add(Measurement(case=case, kernel="stspmm", seconds=3e-6))
+            log(case.name)
+        writer.close()
+
+    monkeypatch.setattr("prunecast.validation.validate.record_suite", record_suite)
+    monkeypatch.setenv(PROGRESS, "0")
+    return asked
+
+
+def suite_of(*tokens):
+    case = 'm = 256\nk = 256\npattern = "tile-wise:128"\nsparsity = 0.5\nkernels = ["stspmm"]'
+    cases = [f'[[case]]\nname = "{n} tokens"\nn = {n}\n{case}' for n in tokens]
+    Path("s.toml").write_text("\n".join(['schema = 1\nname = "s"', *cases]))
+    return "--suite", "s.toml"
+
+
+@pytest.mark.parametrize("part", [(), ("--part", "1/2")])
+def test_all_rows_that_were_measured_are_predicted(run, measured, part):
+    """Also if they are a part of the suite: the record does not contain the other parts."""
+    code, out, error = run(
+        "validate", *suite_of(128, 64), *part, "--record", "r.csv", "--engine", "model", "--json"
+    )
+    assert code == 0
+    assert {row["case"] for row in json.loads(out)["rows"]} == {"128 tokens", "64 tokens"}
+    assert "prunecast: measuring: 128 tokens\n" in error
+    assert "not begun" not in error
+    assert measured["part"] == ((1, 2) if part else (1, 1))
+    assert measured["gpu"] == "h200-sxm"
+
+
+@pytest.mark.parametrize(("begun", "words"), [(2, None), (1, "1 row not"), (0, "2 rows not")])
+def test_rows_that_were_not_begun_are_counted_and_can_be_resumed(run, measured, begun, words):
+    measured["begun"] = begun
+    code, _, error = run(
+        "validate", *suite_of(128, 64), "--record", "r.csv", "--engine", "model", "--seconds", "7"
+    )
+    assert code == 0
+    told = [line for line in error.splitlines() if "not begun" in line]
+    begun_in = f"{words} begun in 7 s; --resume r.csv with more --seconds measures them"
+    assert told == ([f"prunecast: {begun_in}"] if words else [])
+
+
+def test_a_resumed_record_is_part_of_the_result(run, measured):
+    assert run("validate", *suite_of(128), "--record", "a.csv", "--engine", "model")[0] == 0
+    options = ("--resume", "a.csv", "--record", "b.csv", "--engine", "model", "--json")
+    code, out, error = run("validate", *suite_of(64), *options)
+    assert code == 0
+    assert {row["case"] for row in json.loads(out)["rows"]} == {"128 tokens", "64 tokens"}
+    assert measured["resume"] == ["a.csv"]
+    assert "not begun" not in error
+
+
+def test_a_record_without_a_name_is_named_by_the_time(run, measured):
+    assert run("validate", *suite_of(64), "--engine", "model")[0] == 0
+    assert measured["out"].name.startswith("validation-")
+    assert measured["out"].exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "engines"),
+    [("both", {"simulator", "model"}), ("model", {"model"}), ("simulator", {"simulator"})],
+)
+def test_engines_are_those_that_were_asked_for(run, record, asked, engines):
+    code, out, _ = run("validate", "--replay", record, "--engine", asked, "--json")
+    assert code == 0
+    assert {row["engine"] for row in json.loads(out)["rows"]} == engines

@@ -1,5 +1,8 @@
 """`Driver` against a made-up NVML, which writes its answers as the C library does."""
 
+import contextlib
+import os
+
 import pytest
 
 from prunecast.errors import BadInput
@@ -17,6 +20,7 @@ NUMBERS = {
 
 class Nvml:
     busy_percent = 0
+    processes = ()
 
     def __getattr__(self, name):
         def answer(device, *rest):
@@ -41,7 +45,10 @@ class Nvml:
         return 0
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, device, count, entries):  # noqa: N802
-        count._obj.value = 0
+        assert len(entries) == count._obj.value
+        for entry, pid in zip(entries, self.processes, strict=False):
+            entry.pid = pid
+        count._obj.value = len(self.processes)
         return 0
 
 
@@ -74,3 +81,44 @@ def test_a_busy_gpu_is_refused(driver):
     driver._library.busy_percent = 30
     with pytest.raises(BadInput, match="it was busy 30 % of the last second"):
         driver.check_idle()
+
+
+def test_a_limit_of_the_load_is_not_busy(driver):
+    for percent, is_refused in ((5, False), (6, True)):
+        driver._library.busy_percent = percent
+        with pytest.raises(BadInput) if is_refused else contextlib.nullcontext():
+            driver.check_idle()
+
+
+@pytest.mark.parametrize("others", [(), (1,), (7, 1)])
+def test_only_another_process_on_the_gpu_is_refused(driver, others):
+    driver._library.processes = (os.getpid(), *others)
+    refused = pytest.raises(BadInput, match=f"process {others[0]} computes on it") if others else None
+    with refused or contextlib.nullcontext():
+        driver.check_idle()
+
+
+def test_without_nvml_nothing_is_known(driver):
+    driver._library = None
+    assert driver.describe() == {
+        "driver": "unknown",
+        "name": "unknown",
+        "power_limit_w": None,
+        "memory_clock_mhz": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (0, "none"),
+        (0x1, "none"),
+        (0x4, "power cap"),
+        (0x8 | 0x80, "hardware slowdown, power brake"),
+        (0x20, "thermal, software"),
+    ],
+)
+def test_throttle_reasons_are_the_bits_of_nvml(driver, monkeypatch, bits, words):
+    """Bits of nvmlClocksEventReasons in NVIDIA's nvml.h; 0x1 is an idle GPU."""
+    monkeypatch.setitem(NUMBERS, ("nvmlDeviceGetCurrentClocksThrottleReasons",), bits)
+    assert driver.facts().throttle == words

@@ -3,6 +3,8 @@ import dataclasses
 import pytest
 
 from prunecast.errors import BadInput
+from prunecast.patterns import imbalance
+from prunecast.validation.case_maps import map_of
 from prunecast.validation.records import COLUMNS, Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite
 from prunecast.validation.validate import replay, rows_left
@@ -81,6 +83,8 @@ def test_other_files_are_refused(tmp_path, lines, named):
     ("column", "text", "named"),
     [
         ("run", "2", "row 1 is of run '2'"),
+        ("run", "01", "row 1 is of run '01'"),
+        ("run", "1" * 5000, "row 1 is of run '111"),
         ("seconds", "fast", "seconds must be a number"),
         ("seconds", "-1", "sensible number"),
         ("seconds", "1e400", "sensible number"),
@@ -118,6 +122,21 @@ def test_replay_predicts_and_summarises(tmp_path):
     row = next(row for row in validation.frame_rows() if row["case"] == "c")
     assert row["error"] == pytest.approx(row["predicted_seconds"] / 3.1e-6 - 1)
     assert not validation.families("fit")
+
+
+@pytest.mark.parametrize("distribution", ["equal", "one-full"])
+def test_the_imbalance_of_a_row_is_that_of_its_map(tmp_path, distribution):
+    case = dataclasses.replace(CASE, m=512, sparsity=0.75, distribution=distribution)
+    (row,) = replay([str(write(tmp_path / "a.csv", dataclasses.replace(ROW, case=case)))]).rows
+    assert row.imbalance == pytest.approx(imbalance(map_of(case)))
+    assert (row.imbalance == 1.0) == (distribution == "equal")
+
+
+def test_a_row_without_a_plan_counts_as_even(tmp_path):
+    case = dataclasses.replace(CASE, pattern="new:3")
+    (row,) = replay([str(write(tmp_path / "a.csv", dataclasses.replace(ROW, case=case)))]).rows
+    assert (row.imbalance, row.same_plan) == (1.0, False)
+    assert not row.counts
 
 
 def test_parts_of_a_replay_are_all_of_it(tmp_path):

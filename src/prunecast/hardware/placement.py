@@ -130,7 +130,7 @@ def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, .
     follow_launches(np.ones(blocks), jitter, fit, sms, sm, longest)
     counts = np.array([np.bincount(launch, minlength=sms) for launch in sm])
     most = counts.max(axis=1)
-    alike = {crowd: counts[most == crowd] for crowd in range(1, fit + 1)}
+    alike = {int(crowd): counts[most == crowd] for crowd in np.unique(most)}
     often = {crowd: found for crowd, found in alike.items() if len(found) >= RARE * BURST}
     total = sum(len(found) for found in often.values())
     if max(len(found) for found in often.values()) >= SETTLED * total:

@@ -180,13 +180,16 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
     where = str(path)
     lines = _lines(path)
     headers = _headers(lines, where)
-    rows: dict[int, list[Measurement]] = {number: [] for number in headers}
+    rows: dict[str, list[Measurement]] = {str(number): [] for number in headers}
     for number, cells in _table(lines[len(headers) + 1 :], where):
         run = cells.pop("run")
-        if not run.isdecimal() or int(run[:9]) not in rows:
+        if run not in rows:
             raise BadInput(f"{where}: row {number} is of run {run!r:.80}, which the head does not have")
-        rows[int(run[:9])].append(_row(cells, f"{where}: row {number}"))
-    return tuple(Run(header=header, rows=tuple(rows[number])) for number, header in headers.items())
+        rows[run].append(_row(cells, f"{where}: row {number}"))
+    return tuple(
+        Run(header=header, rows=tuple(found))
+        for header, found in zip(headers.values(), rows.values(), strict=True)
+    )
 
 
 def _lines(path: str | Path) -> list[str]:

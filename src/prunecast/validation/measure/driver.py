@@ -91,8 +91,6 @@ class Driver:
         return text.value.decode() if status == 0 else "unknown"
 
     def _processes(self) -> list[int]:
-        if self._library is None:
-            return []
         count, entries = ctypes.c_uint(64), (_Process * 64)()
         ask = getattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         if ask is None or ask(self._device, ctypes.byref(count), entries) != 0:
