@@ -281,7 +281,8 @@ def _fastest_of(plans: Sequence[KernelPlan], gpu: GpuSpec, state: str) -> int:
     """
     if len(plans) == 1:
         return 0
-    seconds = [kept_estimate(plan, gpu, Conditions(state)).seconds for plan in plans]
+    conditions = USUAL if state == USUAL.state else Conditions(state)
+    seconds = [kept_estimate(plan, gpu, conditions).seconds for plan in plans]
     shortest, ranked = min(seconds), []
     for i, (plan, each) in enumerate(zip(plans, seconds, strict=True)):
         if each <= TIE * shortest:

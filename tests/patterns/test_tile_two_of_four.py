@@ -23,6 +23,23 @@ def test_same_as_tile_wise_and_then_the_best_two_of_four_survivors(group, sparsi
     assert_masks(masks, group, naive.tile_two_of_four(as_lists(group), sparsity, height))
 
 
+@given(
+    group=groups(min_rows=4, min_columns=4, most=12),
+    sparsity=from_half,
+    height=st.integers(1, 4),
+    even=st.booleans(),
+)
+def test_the_importance_that_is_retained_is_the_sum_over_the_mask(group, sparsity, height, even):
+    pattern = TileTwoOfFourPattern(height=height, even=even)
+    for name, scores in group.items():
+        mask = pattern.prune({name: scores}, sparsity)[name]
+        # Weights that are already pruned keep their mask; without any there is nothing to rank
+        for weights in filter(np.any, (scores, scores * mask)):
+            kept = pattern.prune({name: weights}, sparsity)[name]
+            whole = float(weights.sum(where=kept, dtype=np.float64))
+            assert pattern.retained(weights, sparsity) == pytest.approx(whole, rel=1e-12, abs=0.0)
+
+
 @given(group=groups(min_rows=3, min_columns=8, most=12), sparsity=from_half, text=st.sampled_from(TEXTS))
 def test_map_and_mask_say_the_same(group, sparsity, text):
     pattern = parse_pattern(text)

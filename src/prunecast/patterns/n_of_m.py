@@ -28,6 +28,8 @@ SMALL_WINDOW = 16
 
 ROWS_AT_ONCE = 64
 """Number of rows that are ranked at a time, so that temporary arrays stay in the CPU caches."""
+SUMMED_AT_ONCE = 2**16
+"""Number of elements that `retained_by_two_of_four` sums at a time, for the same reason."""
 ROWS_CHECKED = 1024
 """Number of rows whose windows are counted at a time. Kind: choice, a count needs 4 bytes."""
 WORDS = {4: np.uint32, 8: np.uint64}
@@ -105,6 +107,27 @@ def prune_n_of_m(scores: ImportanceArray, *, n: int, m: int) -> MaskArray:
     """
     tail = kept_in_tail(scores.shape[1] % m, n=n, m=m)
     return keep_in_windows(scores, width=m, keep=n, keep_in_tail=tail)
+
+
+def retained_by_two_of_four(importance: ImportanceArray) -> float:
+    """Return the importance that 2:4 retains, the sum over the mask of `prune_n_of_m`, without that mask.
+
+    In each group of four it is the sum of the best pair. Rows are processed a few at a time, so that all data
+    stay in the L2 cache of the CPU. This needs a quarter of the time of processing all rows at once.
+    """
+    columns = importance.shape[1]
+    whole, at_once = columns // 4 * 4, max(SUMMED_AT_ONCE // max(columns, 1), 1)
+    best_of_tail = -np.sort(-importance[:, whole:], axis=1)[:, : kept_in_tail(columns % 4, n=2, m=4)]
+    chunks = (importance[row : row + at_once, :whole] for row in range(0, len(importance), at_once))
+    return float(best_of_tail.sum(dtype=np.float64)) + sum(_best_pairs(rows) for rows in chunks)
+
+
+def _best_pairs(rows: ImportanceArray) -> float:
+    a, b, c, d = (np.ascontiguousarray(rows[:, place::4]) for place in range(4))
+    best = np.maximum(a, b) + np.maximum(c, d)
+    np.maximum(best, a + b, out=best)
+    np.maximum(best, c + d, out=best)
+    return float(best.sum(dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

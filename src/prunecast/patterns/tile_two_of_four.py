@@ -22,6 +22,8 @@ from prunecast.patterns.adaptive_tile import nearly_equal
 from prunecast.patterns.adaptive_tile_pattern import AdaptiveTilePattern
 from prunecast.patterns.cut import CountArray, piece_starts, stated_masks
 from prunecast.patterns.element_map import NestedMap
+from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.n_of_m import retained_by_two_of_four
 from prunecast.patterns.pattern import Kept, MatrixShape, Pattern
 from prunecast.patterns.row_tiles import Masks, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
@@ -77,6 +79,29 @@ class TileTwoOfFourPattern(TileWisePattern):
         if self.even:
             return nearly_equal(importances, tiles, of_tiles, AdaptiveTilePattern(height=self.height))
         return TileWisePattern.cut(self, importances, tiles, of_tiles)
+
+    def retained(self, importance: ImportanceArray, sparsity: float) -> float:
+        """Return the importance that `prune` of a layer retains, up to rounding, without making its mask.
+
+        Parameters
+        ----------
+        importance : importance of the layer's weights, (M, K)
+        sparsity : from 0.5
+
+        Raises
+        ------
+        BadInput : in the same cases as `prune`
+        """
+        fraction, layer = self.sparsity_to_prune(sparsity), {"layer": self._checked("layer", importance)}
+        scores = layer["layer"]
+        if stated_masks(layer, fraction, self.map):
+            return float(scores.sum(dtype=np.float64))
+        tiles = self.group(layer, fraction)
+        (rows,), (kept,) = tiles.values(), self.cut(layer, tiles, fraction).values()
+        return sum(
+            retained_by_two_of_four(scores[first : first + height, columns].astype(np.float64))
+            for first, height, columns in zip(rows.starts, rows.heights, kept, strict=True)
+        )
 
     def map(self, mask: MaskArray) -> NestedMap:
         """Return tiles of `height` rows with padding columns (`padded_columns`), and their kept elements."""

@@ -9,7 +9,7 @@ a layer has been pruned and planned, its predicted time corrects the estimates.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -26,8 +26,10 @@ from prunecast.patterns.cut import CountArray
 from prunecast.patterns.dense_block import FEWEST_ROWS
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.n_of_m import kept_in_tail, retained_by_two_of_four
 from prunecast.patterns.shuffled_block import group_rows
 from prunecast.patterns.tile_map import MaskArray
+from prunecast.patterns.tile_two_of_four import TileTwoOfFourPattern
 from prunecast.workload.candidates import tile_kernels
 
 HEIGHTS = (64, 128, 256)
@@ -35,7 +37,7 @@ QUANTUM = 16
 COUNTS = 48
 """Approximate number of column counts (densities) for which a pattern has options; one step is then 2 % of
 K."""
-NESTED = ("tvw:128", "tvw:128:even")
+NESTED = (TileTwoOfFourPattern(height=128), TileTwoOfFourPattern(height=128, even=True))
 NESTED_SPARSITIES = (0.625, 0.75, 0.875)
 """Sparsities at which layers are pruned to TVW. Times and importance at other sparsities are interpolated
 between these, and between the lowest of these and 2:4."""
@@ -65,7 +67,6 @@ BLOCKS = "dense-block:8:guided"
 BLOCK_SPARSITIES = (0.5, 0.75, 0.875)
 MOST_BLOCK_WEIGHTS = 2**19
 """Layers with more weights get no options with dense blocks, which are clustered anew for every sparsity."""
-ROWS_AT_A_TIME = 16
 MOST_NESTED_WEIGHTS = 2**23
 """Layers with more weights get no options with TVW, for which they must be pruned at several sparsities."""
 
@@ -102,10 +103,11 @@ def layer_options(
         found += _tile_options(_shuffled_sums(importance), tokens, times, (SHUFFLED,))
     if "dense-block" in families and m >= FEWEST_ROWS and importance.size <= MOST_BLOCK_WEIGHTS:
         found += _block_options(importance, tokens, times)
+    best = cache(partial(retained_by_two_of_four, importance))
     if "2:4" in families:
-        found += _two_of_four(importance, tokens, times)
+        found += _two_of_four(importance, tokens, times, best)
     if "tvw" in families and importance.size <= MOST_NESTED_WEIGHTS:
-        found += _nested_options(importance, tokens, times)
+        found += _nested_options(importance, tokens, times, best)
     return Options.joined(found)
 
 
@@ -192,39 +194,15 @@ def _curves(
     return curves
 
 
-def _two_of_four(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
+def _two_of_four(
+    importance: ImportanceArray, tokens: int, times: OptionTimes, best: Callable[[], float]
+) -> Iterator[Options]:
+    """Yield the option of 2:4, if the layer can run it; `best` returns the importance that it retains."""
     m, k = importance.shape
     seconds = _two_of_four_seconds(importance, tokens, times)
     if seconds is not None:
-        kept = m * (2 * (k // 4) + _half(k % 4))
-        yield Options.of("2:4", {"2:4": seconds}, importance=_best_two_of_four(importance), kept=kept)
-
-
-def _best_two_of_four(importance: ImportanceArray) -> float:
-    """Return the importance that 2:4 retains: the sum of the best pair of each group of four.
-
-    Rows are processed a few at a time, so that all data stay in the L2 cache of the CPU. This needs a quarter
-    of the time of processing all rows at once.
-    """
-    whole = importance.shape[1] // 4 * 4
-    rest = -np.sort(-importance[:, whole:], axis=1)[:, : _half(importance.shape[1] % 4)]
-    chunks = (
-        importance[row : row + ROWS_AT_A_TIME, :whole] for row in range(0, len(importance), ROWS_AT_A_TIME)
-    )
-    return float(rest.sum(dtype=np.float64)) + sum(_best_pairs(rows) for rows in chunks)
-
-
-def _best_pairs(rows: ImportanceArray) -> float:
-    a, b, c, d = (np.ascontiguousarray(rows[:, place::4]) for place in range(4))
-    best = np.maximum(a, b) + np.maximum(c, d)
-    np.maximum(best, a + b, out=best)
-    np.maximum(best, c + d, out=best)
-    return float(best.sum(dtype=np.float64))
-
-
-def _half(columns: int) -> int:
-    """Return the number of kept columns in a last group of fewer than four: half of them, rounded up."""
-    return -(-columns // 2)
+        kept = m * (2 * (k // 4) + kept_in_tail(k % 4, n=2, m=4))
+        yield Options.of("2:4", {"2:4": seconds}, importance=best(), kept=kept)
 
 
 def _finer(counts: range, k: int) -> list[int]:
@@ -282,29 +260,31 @@ def _block_options(importance: ImportanceArray, tokens: int, times: OptionTimes)
                 )
 
 
-def _nested_options(importance: ImportanceArray, tokens: int, times: OptionTimes) -> Iterator[Options]:
-    """Yield the options of TVW.
+def _nested_options(
+    importance: ImportanceArray, tokens: int, times: OptionTimes, best: Callable[[], float]
+) -> Iterator[Options]:
+    """Yield the options of TVW; `best` returns the importance that 2:4 of all columns retains.
 
     The layer is pruned at `NESTED_SPARSITIES`. Times and importance at other sparsities are interpolated
     between these points and, if the layer can run 2:4, the point of 2:4 at sparsity 0.5.
     """
     size = (*importance.shape, tokens)
     whole_s = _two_of_four_seconds(importance, tokens, times)
-    for text in NESTED:
-        rule, points = parse_pattern(text), []
+    for rule in NESTED:
+        points = []
         if whole_s is not None:
-            points.append((0.5, whole_s, _best_two_of_four(importance)))
+            points.append((0.5, whole_s, best()))
         for sparsity in NESTED_SPARSITIES:
-            mask = cache(partial(_mask_of, rule, importance, sparsity))
-            seconds = times.two_of_four(text, mask, sparsity, size)
+            mask = partial(_mask_of, rule, importance, sparsity)
+            seconds = times.two_of_four(rule.canonical, mask, sparsity, size)
             if seconds is not None:
-                points.append((sparsity, seconds, retained_sum(importance, mask())))
+                points.append((sparsity, seconds, rule.retained(importance, sparsity)))
         if len(points) < 2:
             continue
         known, known_s, kept = np.array(points).T
         sparsities = np.arange(known[0] + NESTED_STEP, known[-1] + 1e-9, NESTED_STEP)
         yield Options.of(
-            text,
+            rule.canonical,
             {"2:4": np.interp(sparsities, known, known_s)},
             sparsity=sparsities,
             importance=np.interp(sparsities, known, kept),

@@ -1,6 +1,7 @@
 """`Option`: a pattern, sparsity and kernel for a layer. `Options`: all options of a layer, as arrays."""
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -168,26 +169,38 @@ def mixed_options(passes: Sequence[tuple[float, Options]], copies: int) -> Optio
     passes : for each pass, the number of times that it runs the layer, and its options, dense first
     copies : number of equal matrices that the layer represents
     """
-    rows_of: list[dict[tuple[str, float | None, int], list[int]]] = []
-    for _, options in passes:
-        rows_of.append({})
-        for row, option in enumerate(options):
-            rows_of[-1].setdefault((option.pattern, option.sparsity, option.kept), []).append(row)
-    chosen = [
-        rows for key in rows_of[0] for rows in itertools.product(*(own.get(key, ()) for own in rows_of))
-    ]
-    runs = [[options.runs[run] for run in options.run] for _, options in passes]
-    names = [_joined([own[row] for own, row in zip(runs, rows, strict=True)]) for rows in chosen]
-    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    rows, first = np.array(chosen).T, passes[0][1]
+    rows_of = [_rows_by_point(options) for _, options in passes]
+    rows = np.array(
+        [rows for key in rows_of[0] for rows in itertools.product(*(own.get(key, ()) for own in rows_of))]
+    ).T
+    every = [options for _, options in passes]
+    # There are few different combinations of runs, so that their names are joined once
+    combined = list(zip(*(own.run[of].tolist() for own, of in zip(every, rows, strict=True)), strict=True))
+    names = {
+        runs: _joined([own.runs[run] for own, run in zip(every, runs, strict=True)])
+        for runs in dict.fromkeys(combined)
+    }
+    places = {name: place for place, name in enumerate(dict.fromkeys(names.values()))}
+    first = every[0]
     return Options(
         runs=tuple(places),
-        run=np.array([places[name] for name in names]),
+        run=np.array([places[names[runs]] for runs in combined]),
         sparsity=first.sparsity[rows[0]],
         seconds=sum(times * options.seconds[own] for own, (times, options) in zip(rows, passes, strict=True)),
         importance=copies * first.importance[rows[0]],
         kept=copies * first.kept[rows[0]],
     )
+
+
+def _rows_by_point(options: Options) -> dict[tuple[str, float | None, int], list[int]]:
+    """Return pattern, sparsity and kept weights -> indices of the options with them, one per kernel."""
+    columns = options.run, options.sparsity, options.kept
+    found: dict[tuple[str, float | None, int], list[int]] = {}
+    for row, (run, sparsity, kept) in enumerate(zip(*(own.tolist() for own in columns), strict=True)):
+        # NaN differs from itself, so that it cannot be a key
+        key = options.runs[run].pattern, None if math.isnan(sparsity) else sparsity, int(kept)
+        found.setdefault(key, []).append(row)
+    return found
 
 
 def _joined(runs: Sequence[RunAs]) -> RunAs:

@@ -110,7 +110,7 @@ def model_time(
     if missing:
         raise BadInput(f"{model.name}: no time was given for {', '.join(missing[:3])}")
     runtime = RUNTIMES[model.runtime]
-    launched = with_sparse(model, sparse, unfused, dtype=dtype)
+    launched = with_sparse(model, frozenset(sparse), frozenset(unfused), dtype=dtype)
     seconds, turning, changed = {}, {}, []
     fused = {
         **product_seconds,

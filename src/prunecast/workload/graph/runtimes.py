@@ -76,6 +76,7 @@ def rewritten(model: ModelGraph, name: str, *, by_matrix: bool = False) -> Model
     return replace(model, runtime=name)
 
 
+@lru_cache(maxsize=16)
 def with_sparse(
     model: ModelGraph,
     sparse: frozenset[str],
@@ -84,6 +85,8 @@ def with_sparse(
     dtype: str = "fp16",
 ) -> ModelGraph:
     """Return the graph of the launches of a pass in which the products `sparse` are sparse.
+
+    The result is cached, since a search asks for the times of the same layers with several sparsities.
 
     Parameters
     ----------
