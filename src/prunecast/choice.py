@@ -7,7 +7,6 @@ This module uses the estimates of `prunecast.models` and is used by `prunecast.c
 Configs are ranked before they are planned, by `prunecast.models.config_roofline`.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -318,26 +317,21 @@ def _near_plans(
     guessed = product.kernel.coarse_times or product.kernel.guessed_costs(product.gpu) > MOSTLY
     plans: list[_Near] = []
     tried, limit = 0, math.inf
+    refused = f"{product.kernel.name}: no config of the kernel fits on an SM of {product.gpu.name}"
     for i in sorted(range(len(configs)), key=seconds.__getitem__):
         if seconds[i] > limit or tried == most:
             break
-        fitting = _that_fit(product, configs[i], options)
-        if fitting:
-            plans += fitting
-            # The first config that fits has the best roofline time of those that do
-            if not tried:
-                coarse = most is None and (guessed or seconds[i] < SHORT_S)
-                limit = (NEAR_COARSE if coarse else NEAR) * seconds[i]
-            tried += 1
+        try:
+            made = product.plans(configs[i], **options)
+        except PlanDoesNotFit as refusal:
+            refused = str(refusal)
+            continue
+        plans += (_Near(configs[i], place, plan) for place, plan in enumerate(made))
+        # The first config that fits has the best roofline time of those that do
+        if not tried:
+            coarse = most is None and (guessed or seconds[i] < SHORT_S)
+            limit = (NEAR_COARSE if coarse else NEAR) * seconds[i]
+        tried += 1
     if not plans:
-        raise PlanDoesNotFit(
-            f"{product.kernel.name}: no config of the kernel fits on an SM of {product.gpu.name}"
-        )
+        raise PlanDoesNotFit(refused)
     return plans
-
-
-def _that_fit(product: Product, config: Any, options: dict[str, Any]) -> list[_Near]:
-    with contextlib.suppress(PlanDoesNotFit):
-        made = product.plans(config, **options)
-        return [_Near(config, place, plan) for place, plan in enumerate(made)]
-    return []

@@ -1,5 +1,7 @@
 """Programs of the balanced kernels: what is waited for, and times that were measured."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from prunecast.launch import launch_context
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, element_map_from_columns, parse_pattern
+from prunecast.plan.kernel_plan import PlanDoesNotFit
 from prunecast.plan.program import Code, Op
 from prunecast.simulator import simulate
 from tests.toy_gpu import toy_gpu
@@ -335,3 +338,26 @@ def test_warps_of_a_block_are_split_in_every_even_way() -> None:
     assert len(set(configs)) == len(configs)
     assert {each.splits for each in configs} == {n for n in range(1, WARPS + 1) if WARPS % n == 0}
     assert all(each.rows * each.splits == 16 * WARPS for each in configs)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "k"),
+    [("v100-sxm2-16gb", "fp16", 25088), ("gtx-1080-ti", "fp32", 25088), ("h200-sxm", "fp16", 65536)],
+)
+def test_one_token_whose_b_exceeds_shared_memory_is_refused_with_the_sizes(
+    gpu: str, dtype: str, k: int
+) -> None:
+    """25088 columns are those of fc6 of VGG-16. A block holds a 32-bit word for each row of B."""
+    spec = load_gpu(gpu)
+    columns = np.tile(np.arange(0, k, 8), 64)
+    elements = element_map_from_columns(np.arange(65) * (k // 8), columns, k, "unstructured")
+    with pytest.raises(PlanDoesNotFit) as refusal:
+        fastest_plan("balanced", elements, 1, dtype, spec)
+    words = str(refusal.value)
+    assert f"{k} rows of B for one token" in words
+    assert f"{spec.name}, limit: shared memory" in words
+    (needed,) = re.findall(r"need (\d+)", words)
+    assert 4 * k <= int(needed) < 4 * (k + 32 * 256) + 128
+    assert int(needed) > spec.shared_bytes_per_block == int(re.findall(r"may have (\d+) bytes", words)[0])
+    assert "\n" not in words
+    assert fastest_plan("balanced", elements, 2, dtype, spec).n == 2

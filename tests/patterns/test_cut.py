@@ -1,10 +1,12 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.patterns import cut
-from prunecast.patterns.cut import elements_to_prune, keep_highest
+from prunecast.patterns.cut import elements_to_prune, keep_highest, row_sums
 from tests.naive import prune as naive
 
 
@@ -52,6 +54,28 @@ def test_of_equal_scores_the_later_layer_and_place_goes_first():
     kept = keep_highest(scores, elements, 4)
     np.testing.assert_array_equal(kept["second"], [[False, False, False]])
     np.testing.assert_array_equal(kept["first"], [[True, True], [True, False]])
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("rows", [(0, 1, 3), (0, 4)])
+def test_sums_of_wide_pieces_are_those_of_their_columns(monkeypatch, power, rows):
+    """Bit for bit: columns are summed independently of how many are summed at a time."""
+    scores = np.random.default_rng(0).standard_normal((7, 1000)).astype(np.float16)
+    whole = row_sums(scores, np.array(rows), power=power)
+    monkeypatch.setattr(cut, "SUMMED_AT_A_TIME", 100)
+    for columns in (slice(0, 1000), slice(0, 129), slice(3, 66), slice(0, 0)):
+        divided = row_sums(scores[:, columns], np.array(rows), power=power)
+        np.testing.assert_array_equal(divided, whole[:, columns])
+
+
+def test_sums_of_squares_need_little_memory():
+    """Less than the scores, of which the squares of one tile would need twice the memory."""
+    scores = np.ones((256, 2**17), np.float16)
+    tracemalloc.start()
+    row_sums(scores, np.array([0, 128]), power=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < scores.nbytes
 
 
 @pytest.mark.parametrize("values", ["spread", "few", "ramp", "zeros"])

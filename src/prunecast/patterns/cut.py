@@ -19,6 +19,10 @@ from prunecast.patterns.tile_map import MaskArray
 
 CountArray = npt.NDArray[np.int64]
 
+SUMMED_AT_A_TIME = 2**20
+"""Scores of a piece that are squared and summed at a time, 8 MiB in float64."""
+FEWEST_COLUMNS = 64
+"""Fewest columns that are summed at a time. NumPy adds the numbers of a single column in another order."""
 SAMPLE = 2**16
 """Size of the sample of scores that estimates a threshold; if the estimate fails, all scores are searched."""
 SAMPLED = 16
@@ -174,9 +178,14 @@ def row_sums(
     for piece in range(starts.size):
         own = slice(bounds[piece], bounds[piece + 1])
         rows = scores[own if order is None else order[own]]
-        if power == 2:
-            rows = np.square(rows, dtype=np.float64)
-        np.add.reduce(rows, axis=0, dtype=np.float64, out=sums[piece])
+        # Squares need four times the memory of float16 scores. Columns are independent, so that a division
+        # of them changes no sum
+        k = rows.shape[1]
+        parts = max(min(-(-rows.size // SUMMED_AT_A_TIME), k // FEWEST_COLUMNS), 1)
+        for part in range(parts):
+            columns = slice(part * k // parts, (part + 1) * k // parts)
+            scored = np.square(rows[:, columns], dtype=np.float64) if power == 2 else rows[:, columns]
+            np.add.reduce(scored, axis=0, dtype=np.float64, out=sums[piece, columns])
     return sums
 
 

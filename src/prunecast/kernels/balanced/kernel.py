@@ -101,7 +101,9 @@ def plan_balanced(
     records = STAGES * WARPS * int(layout.words.max(initial=1)) * 16
     shared = ring_bytes(layout.window, splits, dtype) + records
     resources = BlockResources(32 * WARPS, MATRIX_REGISTERS, shared, STAGES)
-    _check_fit(resources, gpu)
+    _check_fit(
+        resources, gpu, f"two windows of B for each of {splits} splits, and the weights of {WARPS} warps"
+    )
     shape = BlockShape(config.rows, TOKENS, config.window * splits)
     ranges = -(-n // TOKENS)
     alike = min(-(-elements.m // shape.block_m), max(gpu.sm_count // ranges, 1))
@@ -163,9 +165,14 @@ def _check(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) -> None:
         raise BadInput(f"balanced: wanted an ElementMap, got {type(elements).__name__}")
 
 
-def _check_fit(resources: BlockResources, gpu: GpuSpec) -> None:
-    if occupancy(resources, gpu).blocks_per_sm == 0:
-        raise PlanDoesNotFit(f"balanced: a block of {resources} does not fit on an SM of {gpu.name}")
+def _check_fit(resources: BlockResources, gpu: GpuSpec, held: str) -> None:
+    """Raise PlanDoesNotFit if a block, which holds `held` in shared memory, does not fit on an SM."""
+    fit = occupancy(resources, gpu)
+    if fit.blocks_per_sm == 0:
+        raise PlanDoesNotFit(
+            f"balanced: no block fits on an SM of {gpu.name}, limit: {fit.limiter} (a block may have "
+            f"{gpu.shared_bytes_per_block} bytes, {held} need {resources.shared_bytes})"
+        )
 
 
 def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _BalancedConfig) -> KernelPlan:
@@ -173,7 +180,7 @@ def _vector_plan(elements: ElementMap, dtype: str, gpu: GpuSpec, config: _Balanc
     vector, rows = vector_layout(elements), config.rows // WARPS
     shape = BlockShape(config.rows, 1, vector.step_columns(elements.k))
     resources = BlockResources(32 * WARPS, MOST_REGISTERS, 128 * (vector.places + 1))
-    _check_fit(resources, gpu)
+    _check_fit(resources, gpu, f"{elements.k} rows of B for one token")
     blocks = -(-elements.m // (rows * WARPS))
     programs = vector_programs(vector, elements.k, rows, dtype, blocks=blocks)
     return _plan(elements, 1, dtype, shape, resources, programs, gpu, config)
