@@ -138,7 +138,9 @@ def print_products(tables: Sequence[Table], folder: Path, every: int, engines: I
                 rows = predicted(table, products, use, engine)
                 print_errors(table, engine, use, rows)
                 if table.bounds:
-                    bounded.setdefault((table.gpu, kernel_of(rows)), {}).setdefault(use, []).append(rows)
+                    bounded.setdefault((table.gpu, kernel_of(rows), table.state), {}).setdefault(
+                        use, []
+                    ).append(rows)
                 if table.series:
                     pairs_of.setdefault((table.gpu, engine, use), []).append(rows)
     for (gpu, engine, use), (dense, sparse) in pairs_of.items():
@@ -146,8 +148,8 @@ def print_products(tables: Sequence[Table], folder: Path, every: int, engines: I
     return bands(bounded, tables)
 
 
-Bounded = dict[tuple[str, str], dict[str, list[Found]]]
-"""Rows by GPU and kernel, and by use."""
+Bounded = dict[tuple[str, str, str], dict[str, list[Found]]]
+"""Rows by GPU, kernel and state of the table, and by use."""
 
 
 def print_signs(what: str, dense: Found, sparse: Found) -> None:
@@ -170,11 +172,11 @@ def kernel_of(rows: Found) -> str:
 
 
 def bands(found: Bounded, tables: Sequence[Table]) -> str:
-    """CSV: for each GPU and kernel what `codesign.interval` takes where nothing was measured here."""
+    """CSV: for each GPU, kernel and state what `codesign.interval` takes where nothing was measured here."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     files = {table.gpu: table.file for table in (*reversed(tables), *reversed(TABLES))}
-    lines = ["gpu,kernel,low,high,fit_cases,cross_validated,judge_cases,coverage,date,source"]
-    for (gpu, kernel), of_use in found.items():
+    lines = ["gpu,kernel,state,low,high,fit_cases,cross_validated,judge_cases,coverage,date,source"]
+    for (gpu, kernel, state), of_use in found.items():
         fit, judge = (_ratios(of_use.get(use, [])) for use in ("fit", "judge"))
         if min(fit.size, judge.size) < FEWEST_ROWS:
             continue
@@ -183,9 +185,9 @@ def bands(found: Bounded, tables: Sequence[Table]) -> str:
         inside = _inside(judge, low, high)
         others = f"those of the other shapes hold {100 * held:.0f} % of {fit.size} fit rows"
         all_rows = f"all hold {100 * inside:.0f} % of {judge.size} judge rows"
-        print(f"{gpu} {kernel}: bounds {low:.3f} to {high:.3f}; {others}, {all_rows}")
+        print(f"{gpu} {kernel}, {state}: bounds {low:.3f} to {high:.3f}; {others}, {all_rows}")
         numbers = f"{low:.3f},{high:.3f},{fit.size},{held:.3f},{judge.size},{inside:.3f}"
-        lines.append(f"{gpu},{kernel},{numbers},{today},{files[gpu]}")
+        lines.append(f"{gpu},{kernel},{state},{numbers},{today},{files[gpu]}")
     return "\n".join(lines) + "\n"
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from prunecast.cli import main
+from prunecast.launch import USUAL
 from prunecast.validation.derive_spec import CalibratedSpec, Derived
 from prunecast.validation.torch_models.compare import Beside, ModelValidation
 from prunecast.validation.torch_models.predicted import Case
@@ -108,6 +109,7 @@ def test_results_of_measurements_are_what_the_schema_describes():
     measured = {"refused": {"eager": "no memory"}}
     model = ModelValidation(case=case, gpu="t4", engine="model", **sides, measured=measured, predicted={})
     check("ValidateModel", model.document())
+    assert model.document().items() >= USUAL.document().items()
     assert model.notes == ("eager did not run: no memory",)
     assert [row["measured"] for row in model.cells()] == ["2.0 us", "1.0 us", "2.00x"]
 

@@ -1,8 +1,14 @@
+import csv
+from pathlib import Path
+
 import pytest
 
+from benchmarks.published.tables import TABLES
+from prunecast.codesign import interval
 from prunecast.codesign.interval import (
     GUESSED_COSTS_HIGHER,
     GUESSED_COSTS_LOWER,
+    evidence_of,
     guessed_share,
     interval_s,
     interval_words,
@@ -61,6 +67,15 @@ def test_what_others_published_says_so_and_holds_the_prediction(gpu):
     assert found.low_s < 20e-6 < found.high_s
     assert "dense" in interval_words(gpu)
     assert "published" in interval_words(gpu)
+
+
+def test_published_intervals_have_the_state_of_their_tables():
+    rows = csv.DictReader((Path(interval.__file__).parent / "published.csv").read_text().splitlines())
+    states = {(row["gpu"], row["kernel"], row["state"]) for row in rows}
+    bounded = {(table.gpu, table.state) for table in TABLES if table.bounds}
+    assert {(gpu, state) for gpu, _, state in states} == bounded
+    for gpu, kernel, state in states:
+        assert evidence_of(gpu) == "measured" or f"{kernel} ({state})" in interval_words(gpu)
 
 
 def test_guessed_constants_of_a_gpu_widen():

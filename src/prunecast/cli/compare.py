@@ -110,7 +110,7 @@ def _rows(comparison: "Comparison") -> list[Row]:
 
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     """Print a row for each compared GPU. Print the layers if files are compared or `details` is set."""
-    page.say(*comparison.conditions)
+    page.say(*comparison.condition_lines)
     if comparison.gpus:
         from prunecast.codesign.compare import GPU_COLUMNS
 

@@ -222,10 +222,7 @@ def _validated_model(
 
 def _show_model(found: "ModelValidation", page: "Page") -> None:
     """Print the table of dense and sparse times and the speedup."""
-    from prunecast.launch import USUAL
-
-    promise = found.case.promise
-    how, when = (found.case.pattern, USUAL.words) if promise is None else ("its recipe", promise.conditions)
-    page.say(f"{found.gpu}, {found.case.name}, {how}, {found.engine}; predicted: {when}")
+    how = found.case.pattern if found.case.promise is None else "its recipe"
+    page.say(f"{found.gpu}, {found.case.name}, {how}, {found.engine}; predicted: {found.conditions.words}")
     page.table(found.cells(), words=("what", "fastest as"))
     page.say(*found.notes)

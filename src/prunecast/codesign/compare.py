@@ -104,14 +104,14 @@ class Comparison(Result):
     rows : rows that at least two columns have, in the order of the first column
     unmatched : layer, kernel and tokens of rows that only one column has
     gpus : totals on each GPU, sorted by time, GPUs without enough memory last; empty for two files
-    conditions : text of the conditions of all times, see `launch.conditions`; for two files one text for each
+    conditions : conditions of the times in each column, see `launch.conditions`
     """
 
     columns: tuple[str, ...]
     rows: tuple[ComparisonRow, ...]
     unmatched: tuple[str, ...]
     gpus: tuple[GpuRow, ...] = ()
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[Conditions, ...] = ()
 
     def plot(self) -> "Figure":
         """Draw the dense and pruned time on each GPU, or for two files the times of each layer and kernel.
@@ -149,6 +149,14 @@ class Comparison(Result):
         ]
 
     @property
+    def condition_lines(self) -> tuple[str, ...]:
+        """One line with the conditions of all times on several GPUs, or one line for each file."""
+        if self.gpus:
+            return tuple(dict.fromkeys(each.words for each in self.conditions))
+        named = zip(self.columns, self.conditions, strict=False)
+        return tuple(f"{name}: {each.words}" for name, each in named)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """A line for each row that only one column has."""
         return tuple(f"only in one column: {name}" for name in self.unmatched)
@@ -160,6 +168,7 @@ class Comparison(Result):
         """Return the JSON object of `prunecast compare --json`."""
         content = {
             "columns": list(self.columns),
+            "conditions": [each.document() for each in self.conditions],
             "rows": [asdict(row) for row in self.rows],
             "unmatched": list(self.unmatched),
         }
@@ -213,11 +222,8 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
     read = [(path, read_document(path, key="predictions")) for path in (first, second)]
     columns = _different([f"{Path(path).name} ({document.get('gpu')})" for path, document in read])
     tables = [_rows_of(document, path) for path, document in read]
-    said = tuple(
-        f"{name}: {Conditions.of({**next(iter(one['predictions']), {}), **one}).words}"
-        for name, (_, one) in zip(columns, read, strict=True)
-    )
-    return replace(_side_by_side(columns, tables), conditions=said)
+    found = tuple(Conditions.of({**next(iter(one["predictions"]), {}), **one}) for _, one in read)
+    return replace(_side_by_side(columns, tables), conditions=found)
 
 
 def _us(seconds: float | None) -> str:
@@ -264,7 +270,9 @@ def compare_gpus(
     names = _different([table.provenance.gpu for table in tables])
     layers = _side_by_side(names, [[prediction.row() for prediction in table] for table in tables])
     ranked = sorted(map(_gpu_row, names, tables), key=lambda row: (row.fits is False, row.seconds))
-    return replace(layers, gpus=tuple(ranked), conditions=(tables[0].provenance.conditions.words,))
+    return replace(
+        layers, gpus=tuple(ranked), conditions=tuple(table.provenance.conditions for table in tables)
+    )
 
 
 def _gpu_row(name: str, table: PredictionTable) -> GpuRow:

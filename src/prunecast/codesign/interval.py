@@ -31,13 +31,17 @@ def evidence_of(gpu: str) -> str:
 
 
 def interval_words(gpu: str) -> str:
-    """Return the meaning of the bounds of predictions for a GPU as text; `gpu` is the name of its spec."""
+    """Return the meaning of the bounds of predictions for a GPU as text; `gpu` is the name of its spec.
+
+    The text contains the state, burst or sustained, of times that others published.
+    """
     if any(key[0] == gpu for key in _validated()):
         return INTERVAL_KIND
-    kernels = [key[1] for key in _published() if key[0] == gpu]
-    if not kernels:
+    states = {kernel: " or ".join(rows) for (name, kernel), rows in _published().items() if name == gpu}
+    if not states:
         return NEVER_MEASURED
-    return f"of {' and '.join(kernels)} from times that others published, else a guess"
+    known = " and ".join(f"{kernel} ({state})" for kernel, state in states.items())
+    return f"of {known} from times that others published, else a guess"
 
 
 class Interval(NamedTuple):
@@ -98,7 +102,9 @@ def interval_s(
     """
     row = _validated().get((gpu, kernel, state, engine))
     if row is None and (gpu, kernel) in _published():
-        low, high = _published()[gpu, kernel]
+        # Others published each kernel in one state; its interval is also the best guess for the other state
+        of_states = _published()[gpu, kernel]
+        low, high = of_states.get(state) or next(iter(of_states.values()))
         return Interval(seconds * low, seconds * high, "published", "")
     if row is None:
         low, high = _PRIOR.get(kernel, _OWN_KERNEL)
@@ -135,8 +141,11 @@ def _validated() -> dict[tuple[str, str, str, str], dict[str, Any]]:
 
 
 @cache
-def _published() -> dict[tuple[str, str], tuple[float, float]]:
-    """Return (GPU, kernel) -> lower and upper bound of measured over predicted time."""
+def _published() -> dict[tuple[str, str], dict[str, tuple[float, float]]]:
+    """Return (GPU, kernel) -> state -> lower and upper bound of measured over predicted time."""
     text = (resources.files("prunecast.codesign") / "published.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(text.splitlines())
-    return {(row["gpu"], row["kernel"]): (float(row["low"]), float(row["high"])) for row in rows}
+    found: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+    for row in csv.DictReader(text.splitlines()):
+        bounds = float(row["low"]), float(row["high"])
+        found.setdefault((row["gpu"], row["kernel"]), {})[row["state"]] = bounds
+    return found

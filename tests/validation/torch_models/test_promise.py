@@ -79,7 +79,7 @@ def test_the_pruned_folder_is_measured_with_its_tiles_and_a_dense_model_without_
     assert max(row["error"].values()) < 0.01
     weights = [p for p in dense[0].parameters() if p.dim() > 1 and "embed" not in str(p.shape)]
     assert sum(int((p == 0).sum()) for p in weights) <= 128  # only the row of the padding token
-    json.dumps(row)
+    assert json.loads(json.dumps(row))["promise"]["conditions"] == promise.conditions.document()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,12 @@ def test_a_promise_has_the_conditions_of_the_recipe(folder, tmp_path):
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
     promise = Promise.of(str(tmp_path))
-    assert promise.conditions == "sustained, launched in a graph, operands in L2"
+    assert promise.conditions.words == "sustained, launched in a graph, operands in L2"
+    us = {"dense compiled": 100.0, "sparse compiled": 50.0}
+    document = beside(
+        Case(str(folder), promise.run, promise=promise), {"us": us}, GPU, engine="model"
+    ).document()
+    assert document.items() >= {"state": "sustained", "launch": "graph", "l2": "warm"}.items()
 
 
 def test_a_folder_without_a_search_promises_nothing(folder, tmp_path):

@@ -11,6 +11,7 @@ from prunecast.codesign.result import Result
 from prunecast.errors import BadInput
 from prunecast.files import OutputFile, check_outputs, write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
+from prunecast.launch import USUAL, Conditions
 from prunecast.text import Cells, percent
 from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
 from prunecast.validation.torch_models.promise import POINTS
@@ -65,6 +66,11 @@ class ModelValidation(Result):
         )
 
     @property
+    def conditions(self) -> Conditions:
+        """Conditions of the predicted times: those of the promise, or the usual ones of `predict_case`."""
+        return USUAL if self.case.promise is None else self.case.promise.conditions
+
+    @property
     def promise_kept(self) -> str:
         """Line with the promised (predicted) and measured ratio of sparse to dense time, and a verdict."""
         promised, share = 1.0 / self.speedups.predicted_us, 1.0 / self.speedups.measured_us
@@ -81,6 +87,7 @@ class ModelValidation(Result):
             "case": self.case.name,
             "gpu": self.gpu,
             "engine": self.engine,
+            **self.conditions.document(),
             "rows": self.frame_rows(),
             "predicted_seconds": self.predicted,
             "measured": self.measured,

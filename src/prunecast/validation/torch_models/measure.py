@@ -80,7 +80,7 @@ def measure(
         "case": case.name,
         **case._asdict(),
         "run": run._asdict(),
-        "promise": None if case.promise is None else case.promise._asdict(),
+        "promise": None if case.promise is None else case.promise.document(),
         "pack_s": done.seconds,
         "mib": mib,
         "error": {},

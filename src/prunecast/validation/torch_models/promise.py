@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
@@ -24,13 +24,17 @@ class Promise(NamedTuple):
     engine: str
     dense_seconds: float
     seconds: float
-    conditions: str
-    """Text of the conditions for which the times were predicted."""
+    conditions: Conditions
+    """Conditions for which the times were predicted."""
 
     @property
     def share(self) -> float:
         """Predicted time of the pruned model divided by that of the dense model."""
         return self.seconds / self.dense_seconds
+
+    def document(self) -> dict[str, Any]:
+        """Return the entries of JSON objects."""
+        return {**self._asdict(), "conditions": self.conditions.document()}
 
     @classmethod
     def of(cls, model: str) -> Self | None:
@@ -51,7 +55,7 @@ class Promise(NamedTuple):
                 return None
             text, runtime = recipe["workload"], recipe["runtime"]
             times = float(recipe["dense_seconds"]), float(recipe["seconds"])
-            gpu, engine, conditions = str(recipe["gpu"]), str(recipe["engine"]), Conditions.of(recipe).words
+            gpu, engine, conditions = str(recipe["gpu"]), str(recipe["engine"]), Conditions.of(recipe)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BadInput(f"{file}: wanted the recipe of `prunecast prune`, but: {error!r:.80}") from None
         if runtime != "torch":
