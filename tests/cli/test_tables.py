@@ -1,6 +1,7 @@
 import io
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -9,6 +10,7 @@ from prunecast.cli.compare import _show
 from prunecast.cli.tables import Page
 from prunecast.codesign import Comparison
 from prunecast.codesign.compare import GpuRow
+from prunecast.launch import Conditions
 
 
 def printed(rows, *, terminal, width=100):
@@ -105,6 +107,18 @@ def test_a_row_for_each_gpu_fits_80_columns():
         assert "14.3  others" in text
         assert "164 no  guess" in text
         assert ("0.256" in text) == (price is not None)
+
+
+@pytest.mark.parametrize("gpus", [(), (GPU,)])
+def test_conditions_are_told_once_for_gpus_and_for_each_file(gpus):
+    out, conditions = io.StringIO(), (Conditions("sustained"),) * 2
+    page = Page(Console(file=out, width=1000, force_terminal=False, color_system=None))
+    columns = ("a", "b")
+    compared = Comparison(columns=columns, rows=(), unmatched=(), gpus=gpus, conditions=conditions)
+    _show(compared, page, details=False)
+    words = "sustained, launched in a graph, operands in DRAM"
+    lines = [line for line in out.getvalue().splitlines() if "sustained" in line]
+    assert lines == ([words] if gpus else [f"a: {words}", f"b: {words}"])
 
 
 def test_names_of_gpus_stay_different():

@@ -110,7 +110,9 @@ def _rows(comparison: "Comparison") -> list[Row]:
 
 def _show(comparison: "Comparison", page: "Page", *, details: bool) -> None:
     """Print a row for each compared GPU. Print the layers if files are compared or `details` is set."""
-    page.say(*comparison.condition_lines)
+    named = zip(comparison.columns, comparison.conditions, strict=False)
+    said = [each.words if comparison.gpus else f"{name}: {each.words}" for name, each in named]
+    page.say(*dict.fromkeys(said))
     if comparison.gpus:
         from prunecast.codesign.compare import GPU_COLUMNS
 

@@ -149,14 +149,6 @@ class Comparison(Result):
         ]
 
     @property
-    def condition_lines(self) -> tuple[str, ...]:
-        """One line with the conditions of all times on several GPUs, or one line for each file."""
-        if self.gpus:
-            return tuple(dict.fromkeys(each.words for each in self.conditions))
-        named = zip(self.columns, self.conditions, strict=False)
-        return tuple(f"{name}: {each.words}" for name, each in named)
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """A line for each row that only one column has."""
         return tuple(f"only in one column: {name}" for name in self.unmatched)

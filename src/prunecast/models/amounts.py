@@ -179,7 +179,7 @@ def _keys(plan: KernelPlan) -> Index:
     work = plan.work
     if not plan.item_count:
         return np.zeros(0, np.int64)
-    key, span = np.zeros(plan.item_count, np.int64), 1
+    key = np.zeros(plan.item_count, np.int64)
     for size in (
         work.k_stop - work.k_start,
         work.token_stop - work.token_start,
@@ -190,11 +190,9 @@ def _keys(plan: KernelPlan) -> Index:
         least, most = int(size.min()), int(size.max())
         if least == most:
             continue
-        if span > 2**40:
+        if key.max() >= 2**32:  # a column has at most 2**31 sizes, and the next key must stay below 2**63
             key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-            span = int(key.max()) + 1
         key = key * (most - least + 1) + (size - least)
-        span *= most - least + 1
     return key
 
 

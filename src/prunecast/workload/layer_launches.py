@@ -137,7 +137,7 @@ def kernel_dtype(layer: Layer, asked: str | None) -> str:
     return asked or ("bf16" if layer.dtype == "bf16" else "fp16")
 
 
-_known_dense = lru_cache(maxsize=64)(plan_dense)
+_known_dense = lru_cache(plan_dense)
 """Cached `plan_dense`: layers of one shape share their plan."""
 
 

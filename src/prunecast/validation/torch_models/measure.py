@@ -76,11 +76,12 @@ def measure(
         **how,
     )
     mib = [round(each / 2**20) for each in (done.bytes_before, done.bytes_after)]
+    promise = case.promise
     row: Row = {
         "case": case.name,
         **case._asdict(),
         "run": run._asdict(),
-        "promise": None if case.promise is None else case.promise.document(),
+        "promise": promise and {**promise._asdict(), "conditions": promise.conditions.document()},
         "pack_s": done.seconds,
         "mib": mib,
         "error": {},

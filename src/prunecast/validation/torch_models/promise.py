@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
@@ -31,10 +31,6 @@ class Promise(NamedTuple):
     def share(self) -> float:
         """Predicted time of the pruned model divided by that of the dense model."""
         return self.seconds / self.dense_seconds
-
-    def document(self) -> dict[str, Any]:
-        """Return the entries of JSON objects."""
-        return {**self._asdict(), "conditions": self.conditions.document()}
 
     @classmethod
     def of(cls, model: str) -> Self | None:
