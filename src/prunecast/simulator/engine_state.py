@@ -4,13 +4,19 @@ This module runs once per run, as plain Python. `engine.py` defines the layout o
 loop that changes it.
 """
 
-import math
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.simulator import engine as e
+
+FILLED = (
+    *(e.AT_CODE, e.AT_BOUNDS, e.AT_ROLE_WARPS, e.AT_ROLE, e.AT_RANK, e.AT_ITEM, e.AT_FIRST_ITEM),
+    *(e.AT_NEXT_ITEM, e.AT_FULL, e.AT_EMPTY, e.AT_SYNC, e.AT_PART, e.AT_SM, e.AT_SEGMENT, e.AT_STALL),
+    *(e.AT_READY, e.AT_LOOK, e.AT_WAKE),
+)
+"""Tables that do not begin with zeros, and those with results."""
 
 
 class Status(IntEnum):
@@ -180,86 +186,117 @@ def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: i
 
 def new_state(machine: Machine, program: Program, work: Work) -> State:
     """Return the initial state of a run, before the first block starts."""
+    scalars, sizes = _scalars(machine, program, work), _table_sizes(machine, program, work)
+    size = e.SCALARS
+    for at, own in sizes.items():
+        scalars[at] = size
+        size += own
+    mem = np.zeros(size, np.int64)
+    mem[: e.SCALARS] = scalars
+    # A sample lasts not much longer than its tables need, so that only tables with values become arrays
+    flat = {at: mem[scalars[at] : scalars[at] + sizes[at]] for at in FILLED}
+    _fill_tables(flat, scalars, machine, program, work)
+    anchor = scalars[e.N_SEGMENTS] * e.L_FIELDS
+    flat[e.AT_SEGMENT][anchor : anchor + e.L_NEXT + 1] = scalars[e.AT_SEGMENT] + anchor
+    return State(
+        mem,
+        work.column,
+        flat[e.AT_PART].reshape(-1, e.P_FIELDS),
+        flat[e.AT_SM].reshape(-1, e.S_FIELDS),
+        flat[e.AT_STALL].reshape(-1, e.REASONS),
+    )
+
+
+def _scalars(machine: Machine, program: Program, work: Work) -> list[int]:
+    """Return the first numbers of the array, without the addresses of tables."""
+    scalars = [0] * e.SCALARS
+    scalars[: len(machine)] = machine
+    scalars[e.N_FULL_ARRIVALS : e.N_ROLES + 1] = (*program[-6:], program.role_warps.size)
+    scalars[e.N_SCHEDULE : e.N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
+    scalars[e.N_PANEL : e.N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
+    scalars[e.N_INDEX_BASE : e.N_A_WAYS + 1] = work.index_base, work.a_ways
+    scalars[e.N_SEGMENTS], scalars[e.N_LEAVES] = work.segments + work.item.shape[0], _leaves(machine)
+    scalars[e.N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
+    scalars[e.N_PLACES] = _places(machine)
+    scalars[e.N_ROWS_IN_L2] = int(work.rows_in_l2)
+    scalars[e.N_EARLY_SMS] = work.early_sms
+    scalars[e.N_MOST_UNWRITTEN] = (machine.l2_capacity * machine.dram_write_ticks) >> 10
+    return scalars
+
+
+def _table_sizes(machine: Machine, program: Program, work: Work) -> dict[int, int]:
+    """Return the number of values of each table, in their order in the array."""
     slots, parts = machine.sms * machine.slots, machine.sms * machine.partitions
-    rings = slots * max(machine.stages, 1)
-    leaves = 1 << max(machine.sms - 1, 0).bit_length()
-    places = -(-machine.slots * machine.warps // machine.partitions)
-    segments = work.segments + work.item.shape[0]
-    shapes = {
-        e.AT_CODE: program.code.shape,
-        e.AT_BOUNDS: program.bounds.shape,
-        e.AT_ROLE_WARPS: program.role_warps.shape,
-        e.AT_ROLE: program.role.shape,
-        e.AT_RANK: program.rank.shape,
-        e.AT_ITEM: work.item.shape,
-        e.AT_FIRST_ITEM: work.first_item.shape,
-        e.AT_NEXT_ITEM: work.next_item.shape,
-        e.AT_WARP: (slots * machine.warps, e.W_FIELDS),
-        e.AT_BLOCK: (slots, e.B_FIELDS),
-        e.AT_FULL: (rings, e.R_FIELDS),
-        e.AT_EMPTY: (rings, e.R_FIELDS),
-        e.AT_SYNC: (slots * program.role_warps.size, e.R_FIELDS),
-        e.AT_PART: (parts, e.P_FIELDS),
-        e.AT_SM: (machine.sms, e.S_FIELDS),
-        e.AT_SEGMENT: (segments + 1, e.L_FIELDS),
-        e.AT_GROUP: (max(work.groups, 1), e.R_FIELDS),
-        e.AT_STALL: (machine.sms, e.REASONS),
-        e.AT_READY: (parts, places),
-        e.AT_ORDER: (parts, places),
-        e.AT_ROW: (parts, places),
-        e.AT_LOOK: (parts,),
-        e.AT_WAKE: (2 * leaves,),
-        e.AT_WINNER: (2 * leaves,),
+    rings, roles = slots * max(machine.stages, 1) * e.R_FIELDS, program.role_warps.size
+    warps, leaves = parts * _places(machine), 2 * _leaves(machine)
+    return {
+        e.AT_CODE: program.code.size,
+        e.AT_BOUNDS: program.bounds.size,
+        e.AT_ROLE_WARPS: roles,
+        e.AT_ROLE: program.role.size,
+        e.AT_RANK: program.rank.size,
+        e.AT_ITEM: work.item.size,
+        e.AT_FIRST_ITEM: work.first_item.size,
+        e.AT_NEXT_ITEM: work.next_item.size,
+        e.AT_WARP: slots * machine.warps * e.W_FIELDS,
+        e.AT_BLOCK: slots * e.B_FIELDS,
+        e.AT_FULL: rings,
+        e.AT_EMPTY: rings,
+        e.AT_SYNC: slots * roles * e.R_FIELDS,
+        e.AT_PART: parts * e.P_FIELDS,
+        e.AT_SM: machine.sms * e.S_FIELDS,
+        e.AT_SEGMENT: (work.segments + work.item.shape[0] + 1) * e.L_FIELDS,
+        e.AT_GROUP: max(work.groups, 1) * e.R_FIELDS,
+        e.AT_STALL: machine.sms * e.REASONS,
+        e.AT_READY: warps,
+        e.AT_ORDER: warps,
+        e.AT_ROW: warps,
+        e.AT_LOOK: parts,
+        e.AT_WAKE: leaves,
+        e.AT_WINNER: leaves,
     }
-    sizes = {at: math.prod(shape) for at, shape in shapes.items()}
-    mem = np.zeros(e.SCALARS + sum(sizes.values()), np.int64)
-    views, address = {}, e.SCALARS
-    for at, shape in shapes.items():
-        mem[at] = address
-        views[at] = mem[address : address + sizes[at]].reshape(shape)
-        address += sizes[at]
-    mem[: len(machine)] = machine
-    mem[e.N_FULL_ARRIVALS : e.N_ROLES + 1] = (*program[-6:], program.role_warps.size)
-    mem[e.N_SCHEDULE : e.N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
-    mem[e.N_PANEL : e.N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
-    mem[e.N_INDEX_BASE : e.N_A_WAYS + 1] = work.index_base, work.a_ways
-    mem[e.N_SEGMENTS : e.N_LEAVES + 1] = segments, leaves
-    mem[e.N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
-    mem[e.N_PLACES] = places
-    mem[e.N_ROWS_IN_L2] = int(work.rows_in_l2)
-    mem[e.N_EARLY_SMS] = work.early_sms
-    mem[e.N_MOST_UNWRITTEN] = (machine.l2_capacity * machine.dram_write_ticks) >> 10
-    _fill_tables(mem, views, machine, program, work)
-    anchor = mem[e.AT_SEGMENT] + segments * e.L_FIELDS
-    views[e.AT_SEGMENT][segments, : e.L_NEXT + 1] = anchor
-    return State(mem, work.column, views[e.AT_PART], views[e.AT_SM], views[e.AT_STALL])
+
+
+def _leaves(machine: Machine) -> int:
+    """Return the number of leaves of the winner tree over SMs, a power of two."""
+    return 1 << max(machine.sms - 1, 0).bit_length()
+
+
+def _places(machine: Machine) -> int:
+    """Return the maximum number of resident warps of a sub-partition."""
+    return -(-machine.slots * machine.warps // machine.partitions)
 
 
 def _fill_tables(
-    mem: np.ndarray, views: dict[int, np.ndarray], machine: Machine, program: Program, work: Work
+    flat: dict[int, np.ndarray], scalars: list[int], machine: Machine, program: Program, work: Work
 ) -> None:
-    views[e.AT_CODE][:] = program.code
-    views[e.AT_BOUNDS][:] = program.bounds
-    views[e.AT_ROLE_WARPS][:] = program.role_warps
-    views[e.AT_ROLE][:] = program.role
-    views[e.AT_RANK][:] = program.rank
-    views[e.AT_ITEM][:] = work.item
-    views[e.AT_FIRST_ITEM][:] = work.first_item
-    views[e.AT_NEXT_ITEM][:] = work.next_item
-    views[e.AT_READY][:] = e.FOREVER
-    views[e.AT_FULL][:, e.R_EXPECTED] = program.full_arrivals
-    views[e.AT_EMPTY][:, e.R_EXPECTED] = program.empty_arrivals
-    views[e.AT_SYNC][:, e.R_EXPECTED] = np.tile(program.role_warps, machine.sms * machine.slots)
-    views[e.AT_PART][:, [e.P_GREEDY, e.P_LAST]] = -1
+    """Write the values with which the tables `flat`, one-dimensional views, begin."""
+    flat[e.AT_CODE][:] = program.code.ravel()
+    flat[e.AT_BOUNDS][:] = program.bounds.ravel()
+    flat[e.AT_ROLE_WARPS][:] = program.role_warps
+    flat[e.AT_ROLE][:] = program.role
+    flat[e.AT_RANK][:] = program.rank
+    flat[e.AT_ITEM][:] = work.item.ravel()
+    flat[e.AT_FIRST_ITEM][:] = work.first_item
+    flat[e.AT_NEXT_ITEM][:] = work.next_item
+    for table in (e.AT_READY, e.AT_LOOK, e.AT_WAKE):
+        flat[table][:] = e.FOREVER
+    flat[e.AT_FULL][e.R_EXPECTED :: e.R_FIELDS] = program.full_arrivals
+    flat[e.AT_EMPTY][e.R_EXPECTED :: e.R_FIELDS] = program.empty_arrivals
+    of_slots = flat[e.AT_SYNC][e.R_EXPECTED :: e.R_FIELDS].reshape(-1, program.role_warps.size)
+    of_slots[:] = program.role_warps
+    flat[e.AT_SM][e.S_FIRST_MMA :: e.S_FIELDS] = e.FOREVER
     number = np.arange(machine.sms * machine.partitions)
     sm = number // machine.partitions
-    views[e.AT_PART][:, e.P_SM] = sm
-    views[e.AT_PART][:, e.P_LOOK] = mem[e.AT_LOOK] + number
-    views[e.AT_PART][:, e.P_READY] = mem[e.AT_READY] + number * mem[e.N_PLACES]
-    views[e.AT_PART][:, e.P_STALL] = mem[e.AT_STALL] + sm * e.REASONS
-    views[e.AT_SM][:, e.S_FIRST_MMA] = e.FOREVER
-    views[e.AT_LOOK][:] = e.FOREVER
-    views[e.AT_WAKE][:] = e.FOREVER
+    for field, values in {
+        e.P_GREEDY: -1,
+        e.P_LAST: -1,
+        e.P_SM: sm,
+        e.P_LOOK: scalars[e.AT_LOOK] + number,
+        e.P_READY: scalars[e.AT_READY] + number * scalars[e.N_PLACES],
+        e.P_STALL: scalars[e.AT_STALL] + sm * e.REASONS,
+    }.items():
+        flat[e.AT_PART][field :: e.P_FIELDS] = values
 
 
 def run_engine(state: State, events: Events | None = None) -> int:

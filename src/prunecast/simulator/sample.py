@@ -78,11 +78,13 @@ class BlockSamples(dict[tuple[SampledItem, SampledRun], int]):
         self._program: Program = lowered_program(
             block.programs, block.shape, block.dtype, block.tensor, block.gpu
         )._replace(part_signals=0)
+        self._machine, self._ways = _machine(block), a_ways(block.programs)
 
     def __missing__(self, key: tuple[SampledItem, SampledRun]) -> int:
         """Simulate equal blocks with equal items and return the cycles until L2 has all stores."""
         block, (item, sampled) = self.block, key
-        run = new_state(_machine(block, sampled.slots), self._program, _work(block, item, sampled))
+        machine = self._machine._replace(slots=sampled.slots)
+        run = new_state(machine, self._program, _work(block, item, sampled, self._ways))
         run.mem[engine.G_DRAM_FREE] = block.dram_busy * engine.TICKS
         status = run_engine(run)
         if status != Status.DONE:
@@ -91,11 +93,12 @@ class BlockSamples(dict[tuple[SampledItem, SampledRun], int]):
         return self[key]
 
 
-def _machine(block: SampledBlock, slots: int) -> Machine:
+def _machine(block: SampledBlock) -> Machine:
+    """Return one SM with one block slot."""
     gpu = block.gpu
     return Machine(
         sms=1,
-        slots=slots,
+        slots=1,
         warps=sum(program.warps for program in block.programs),
         stages=block.stages,
         policy=engine.GREEDY_YOUNGEST,
@@ -111,26 +114,24 @@ def _machine(block: SampledBlock, slots: int) -> Machine:
     )
 
 
-def _work(block: SampledBlock, item: SampledItem, sampled: SampledRun) -> Work:
-    block_k, each, ways = block.shape.block_k, sampled.items, a_ways(block.programs)
+def _work(block: SampledBlock, item: SampledItem, sampled: SampledRun, ways: int) -> Work:
+    """Return the work of a sample; `ways` is `Work.a_ways`."""
+    block_k, each = block.shape.block_k, sampled.items
     count, steps = sampled.blocks * each, -(-item.columns // block_k)
     # Every item reads its own weights and rows: its k-steps have segments of their own
     own_steps = steps + block.stages
     place, all_steps = np.arange(count), count * own_steps
-    columns: dict[int, int | np.ndarray] = {
-        engine.T_STEPS: steps,
-        engine.T_MULTIPLIED: item.columns,
-        engine.T_KCOUNT: item.columns,
-        engine.T_KFIRST: block_k * own_steps * place,
-        engine.T_STEPFIRST: own_steps * place,
-        engine.T_ROWS: item.rows,
-        engine.T_TOKENS: item.tokens,
-        engine.T_PARTS: item.parts,
-        engine.T_OWNER: item.owner,
-    }
-    items = np.zeros((count, engine.T_FIELDS), np.int64)
-    for column, values in columns.items():
-        items[:, column] = values
+    alike = [0] * engine.T_FIELDS
+    alike[engine.T_STEPS], alike[engine.T_MULTIPLIED], alike[engine.T_KCOUNT] = (
+        steps,
+        item.columns,
+        item.columns,
+    )
+    alike[engine.T_ROWS], alike[engine.T_TOKENS] = item.rows, item.tokens
+    alike[engine.T_PARTS], alike[engine.T_OWNER] = item.parts, item.owner
+    items = np.array([alike] * count, np.int64)
+    items[:, engine.T_STEPFIRST] = own_steps * place
+    items[:, engine.T_KFIRST] = block_k * own_steps * place
     following = place + 1
     following[each - 1 :: each] = engine.NO_ITEM
     weights = all_steps * ways
