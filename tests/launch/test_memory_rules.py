@@ -7,11 +7,11 @@ import pytest
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
-from prunecast.kernels import KernelPlan, plan_dense
+from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.launch import launch_context
 from prunecast.launch.memory import memory_rules
 from prunecast.models import estimate, plan_amounts, plan_traffic
-from prunecast.patterns import TileMap, parse_pattern
+from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern
 from prunecast.plan.program import Op
 from prunecast.simulator import simulate
 from tests.kernels.layouts import elements_of_density, tiles_keeping
@@ -41,6 +41,25 @@ def test_what_comes_in_evicts_c_in_proportion_whatever_the_kernel(gpu: str) -> N
     dense = plan_dense(768, 1024, 512, "fp16", load_gpu(gpu))
     found = memory_rules(launch_context(dense, load_gpu(gpu))).write_back
     assert found == pytest.approx(768 * 512 / (768 * 512 + 768 * 1024 + 1024 * 512))
+
+
+@pytest.mark.parametrize(("kernel", "sparsity"), [("balanced", 0.875), ("balanced", 0.5), ("2:4", 0.5)])
+def test_weights_that_come_in_are_those_that_the_kernel_stores(kernel: str, sparsity: float) -> None:
+    """256 x 512 weights, 64 tokens: all of B comes in, and of A the kept elements, whatever the sparsity."""
+    pattern = parse_pattern(KERNELS[kernel].natural_pattern)
+    mask = pattern.prune({"w": np.random.default_rng(0).random((256, 512))}, sparsity)["w"]
+    assert mask.mean() == 1 - sparsity
+    plan = fastest_plan(kernel, pattern.map(mask), 64, "fp16", H200)
+    found = memory_rules(launch_context(plan, H200)).write_back
+    a, b, c = mask.sum(), 512 * 64, 256 * 64
+    assert found == pytest.approx(c / (a + b + c))
+
+
+def test_two_of_four_are_stored_where_fewer_are_kept() -> None:
+    mask = np.arange(512) % 4 < np.array([[1], [2]])[np.arange(256) % 2]
+    plan = fastest_plan("2:4", element_map_from_mask(mask, "2:4"), 64, "fp16", H200)
+    assert plan.density == 3 / 8
+    assert KERNELS["2:4"].read_bytes(plan) == 256 * 512 / 2 * 2
 
 
 def test_a_tall_product_does_not_wait_for_its_c() -> None:

@@ -200,6 +200,12 @@ class Kernel:
         """Return the bytes of a packed weight, without indices, scales and padding."""
         return DTYPE_BYTES[dtype] if self.weight_bits is None else self.weight_bits / 8
 
+    def read_bytes(self, plan: KernelPlan) -> float:
+        """Return the bytes of packed weights that a launch of a plan of the kernel reads, without indices,
+        scales and padding.
+        """
+        return self.weight_bytes(plan.dtype) * plan.packed_elements
+
     def why_predicted_only(self, plan: KernelPlan, gpu: GpuSpec) -> str | None:
         """Return the reason why no CUDA kernel runs the plan on the GPU. Return None if one does, or if a
         library does.

@@ -43,15 +43,18 @@ def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
     if l2.name == "cold":
         return gpu
     element = DTYPE_BYTES[plan.dtype]
-    weight = KERNELS[plan.kernel].weight_bytes(plan.dtype)
-    a, b = plan.read_share * plan.density * plan.m * plan.k * weight, plan.k * plan.n * element
+    kernel = KERNELS[plan.kernel]
+    a, b = kernel.read_bytes(plan), plan.k * plan.n * element
     c = plan.c_rows * plan.n * OUTPUT_BYTES[plan.dtype]
     # Fraction of the bytes of A and B that L2 contains, and fraction of C that the next launch overwrites in
     # L2 before it is evicted
     if l2.name == "warm":
         read = written = _kept(a + b + c, gpu)
     else:
-        of_a, of_b = _kept(max(l2.weight_bytes * weight / element, a), gpu), _kept(b, gpu)
+        of_a, of_b = (
+            _kept(max(l2.weight_bytes * kernel.weight_bytes(plan.dtype) / element, a), gpu),
+            _kept(b, gpu),
+        )
         read, written = (of_a * a + of_b * b) / max(a + b, 1.0), _kept(b + c, gpu)
     return _with_l2(gpu, round(GRAIN * read), round(GRAIN * written))
 

@@ -140,10 +140,8 @@ def _write_back(plan: KernelPlan, read: RowsRead, partials: float) -> float:
     of B (H200). V:N:M kernels with 8 MB of C and 4 MB of other data need 16.2 us; if C were written after all
     other traffic, they would need 21.3 us (RTX 3090).
     """
-    rows = plan.tiles.rows_per_tile.astype(np.float64)
-    written = float(rows.sum()) / plan.experts * plan.n * OUTPUT_BYTES[plan.dtype] + partials
-    a = float(rows @ plan.tiles.kept_per_tile) * KERNELS[plan.kernel].weight_bytes(plan.dtype)
-    a *= 0.5 if plan.inner is not None else plan.read_share
+    written = float(plan.tiles.row_index.size) / plan.experts * plan.n * OUTPUT_BYTES[plan.dtype] + partials
+    a = KERNELS[plan.kernel].read_bytes(plan)
     b = read.rows * read.bytes_per_token * plan.n
     return written / (written + a + b) if written else 0.0
 

@@ -193,6 +193,14 @@ class KernelPlan(OfTiles):
         return float(kept[self.tokens_of_tile > 0.0].sum() / max(kept.sum(), 1))
 
     @property
+    def packed_elements(self) -> float:
+        """Number of weights that the launch reads, without padding: the kept elements, or on sparse tensor
+        cores two of every four elements of a tile, because 2:4 stores two even if fewer are kept.
+        """
+        stored = 0.5 * self.tiles.density if self.tensor.startswith("sparse") else self.density
+        return self.read_share * stored * self.m * self.k
+
+    @property
     def steps_per_item(self) -> IntArray:
         """Number of k-steps of each item, (items,) int32; the last k-step may be partial."""
         return (-(-self.multiplied_columns // self.shape.block_k)).astype(np.int32)

@@ -115,7 +115,7 @@ def _bytes(row: RooflinePoint) -> dict[str, float]:
     if isinstance(row.result, SimResult):
         return {"DRAM": row.result.dram_bytes, "L2": row.result.l2_bytes}
     plan = row.plan
-    weights = plan.m * plan.k * plan.density * KERNELS[plan.kernel].weight_bytes(plan.dtype)
+    weights = KERNELS[plan.kernel].read_bytes(plan)
     return {"DRAM": weights + (plan.k + plan.m) * plan.n * DTYPE_BYTES[plan.dtype]}
 
 

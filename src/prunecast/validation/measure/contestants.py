@@ -180,8 +180,7 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
     BadInput : no kernel of the project can run the plan on this device
     """
     operator = compile(plan, inputs.weights)
-    kept_bytes = KERNELS[plan.kernel].weight_bytes(plan.dtype) * plan.density * plan.m * plan.k
-    sets = inputs.sets(kept_bytes, columns_of_any(plan.tiles))
+    sets = inputs.sets(KERNELS[plan.kernel].read_bytes(plan), columns_of_any(plan.tiles))
     operators = [operator, *(operator.copy() for _ in range(sets - 1))]
 
     def launch(i: int) -> Any:
