@@ -87,8 +87,9 @@ class PackingMap(NamedTuple):
         rows, columns : (stages, *shape) row and column of A at each place; M and K for padding
         """
         stages, *shape = rows.shape
-        order = np.arange(prod(shape))
-        return cls(rows.reshape(stages, -1), columns.reshape(stages, -1), order, tuple(shape), None, None)
+        order = np.arange(prod(shape))  # Its size, because a reshape to -1 fails without stages
+        flat = stages, order.size
+        return cls(rows.reshape(flat), columns.reshape(flat), order, tuple(shape), None, None)
 
     def on(self, moved: Callable[[npt.NDArray[Any]], Any]) -> "PackingMap":
         """Return the map with each array converted by `moved`, e.g. to a CuPy array or a torch tensor."""
@@ -109,18 +110,20 @@ def gather(wide: Any, places: PackingMap, xp: Any, kept: Any = None) -> Any:
     ------
     BadInput : 2:4, and more than two elements of a group of four are kept
     """
-    stages = len(places.rows)
-    values = wide[places.rows, places.columns].reshape(stages, -1)
+    stages, values = len(places.rows), wide[places.rows, places.columns]
+    size = prod(values.shape[1:])  # A reshape to -1 would fail without stages
+    values = values.reshape(stages, size)
     if places.codes is None:
         return values[:, places.order].reshape(stages, *places.shape)
-    flags = values != 0 if kept is None else kept[places.rows, places.columns].reshape(stages, -1)
-    fours, flags = values.reshape(stages, -1, 4), flags.reshape(stages, -1, 4)
+    flags = values != 0 if kept is None else kept[places.rows, places.columns]
+    fours, flags = values.reshape(stages, size // 4, 4), flags.reshape(stages, size // 4, 4)
     if bool((flags.sum(-1) > 2).any()):
         raise BadInput("2:4: more than two of four neighbours are kept")
     mask = flags[..., 0] + 2 * flags[..., 1] + 4 * flags[..., 2] + 8 * flags[..., 3]
     found = places.two_of_four[mask]
     at, along = found[..., :2], getattr(xp, "take_along_axis", None) or xp.take_along_dim
-    two = xp.where(found[..., 2:] != 0, along(fours, at, -1), 0 * fours[..., :2]).reshape(stages, -1)
+    two = xp.where(found[..., 2:] != 0, along(fours, at, -1), 0 * fours[..., :2])
+    two = two.reshape(stages, size // 2)
     names = (at[..., 0] + 4 * at[..., 1])[:, places.codes]
     metadata = names[..., 0] + (names[..., 1] << 4) + (names[..., 2] << 8) + (names[..., 3] << 12)
     filled = prod(places.shape) - two.shape[1] - metadata.shape[1]

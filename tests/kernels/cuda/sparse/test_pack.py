@@ -79,3 +79,12 @@ def test_elements_that_are_not_two_of_four_are_refused() -> None:
     full = element_map_from_mask(np.ones((plan.m, plan.k), np.bool_), "dense")
     with pytest.raises(BadInput, match="more than two of four"):
         packed_stages(SparseOperator, replace(plan, inner=full), np.zeros((plan.m, plan.k), np.uint16))
+
+
+def test_no_stages_are_packed_to_nothing() -> None:
+    wide = np.zeros((3, 9), np.uint16)
+    none = np.zeros((0, 4, 32), np.int64)
+    assert gather(wide, PackingMap.of_places(none, none), np).shape == (0, 4, 32)
+    stages = TileStages(np.zeros((0, 8), np.int32), np.zeros((0, 2), np.int32), np.zeros(2, np.int32))
+    for slab in (Slab(np.arange(16), (2, 8)), Slab(np.arange(8), (9,), np.array([[0, 1, 2, 3]]))):
+        assert gather(wide, PackingMap.of(stages, slab, 2, 8), np).shape == (0, *slab.shape)
