@@ -10,7 +10,7 @@ import pytest
 from benchmarks.house.__main__ import ROOT, source_counts
 from benchmarks.house.builders import ROLES, builders
 from benchmarks.house.engines import most_apart, step_times
-from benchmarks.house.limits import above, lowered, read_limits
+from benchmarks.house.limits import ADVICE, above, lowered, read_limits
 from benchmarks.house.sources import PACKAGE, Source, granularity, is_text, read_sources, token_lines
 from benchmarks.house.tasks import CHEAP, counted, task_counts
 from prunecast.hardware import load_gpu
@@ -38,19 +38,39 @@ def sources() -> list[Source]:
 def test_no_counter_of_the_sources_is_above_its_limit(sources: list[Source]) -> None:
     counts = source_counts(ROOT, sources)
     roles = {"builders": counts.pop("builders")}
-    assert above(counts, LIMITS) == []
+    second = above(roles, LIMITS, otherwise=1)
+    where = [f"{role}: {', '.join(at)}" for role, at in builders(sources).items() if second and len(at) > 1]
+    refuse([*above(counts, LIMITS), *second, *where])
     for section, numbers in counts.items():
         assert set(LIMITS[section]) == set(numbers)
-    second = above(roles, LIMITS, otherwise=1)
-    assert not second, (second, builders(sources))
+
+
+def refuse(excesses: list[str]) -> None:
+    """Fail with every line and what to do: an assert would print the first line only."""
+    if excesses:
+        pytest.fail("\n".join(["above limits of pyproject.toml:", *excesses, ADVICE]), pytrace=False)
+
+
+def test_a_failure_shows_every_excess_with_its_limit_and_what_to_do() -> None:
+    found = {"token-lines": {"cli": 3, "plan": 9}, "tasks": {"explain: moves": 12_000, "explain: files": 1}}
+    limits = {"token-lines": {"cli": 2, "plan": 8}, "tasks": {"explain: moves": 11_531, "explain: files": 1}}
+    with pytest.raises(pytest.fail.Exception) as failure:
+        refuse(above(found, limits))
+    assert failure.value.msg.splitlines() == [
+        "above limits of pyproject.toml:",
+        "token-lines, cli: 3, at most 2",
+        "token-lines, plan: 9, at most 8",
+        "tasks, explain: moves: 12,000, at most 11,531",
+        ADVICE,
+    ]
 
 
 def test_a_command_enters_no_more_functions_than_its_limit() -> None:
-    assert above({"tasks": task_counts(CHEAP)}, LIMITS) == []
+    refuse(above({"tasks": task_counts(CHEAP)}, LIMITS))
 
 
 def test_step_times_of_the_engines_are_no_further_apart_than_their_limit() -> None:
-    assert above({"engines": most_apart(list(step_times()))}, LIMITS) == []
+    refuse(above({"engines": most_apart(list(step_times()))}, LIMITS))
 
 
 def test_limits_are_of_roles_that_exist() -> None:

@@ -10,6 +10,12 @@ import tomllib
 Numbers = dict[str, dict[str, int]]
 """Section -> title -> number."""
 
+ADVICE = (
+    "Delete first what the change makes superfluous. Then write the remaining numbers into "
+    "[tool.house.SECTION] by hand, with the reason in the message of the commit: no command raises a limit."
+)
+"""What to do about numbers above their limits."""
+
 
 def read_limits(project: str) -> Numbers:
     """Return the limits in the text of a `pyproject.toml`."""
