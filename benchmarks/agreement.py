@@ -37,9 +37,9 @@ NEAR, FAR = 0.10, 0.25
 """Relative differences that are counted. Kind: definition."""
 HEIGHTS = (1, 8, 16, 32, 64, 128, 200, 256, 1024, 4096)
 """Rows of a tile that are drawn."""
-MOST_PRODUCTS = {"csr": 1 << 29, "balanced": 1 << 29}
-OTHERS_MOST_PRODUCTS = 1 << 33
-"""Kept elements times tokens up to which a case is drawn: a simulation then needs seconds at most."""
+MOST_OF_ELEMENTS, MOST_OF_TILES = 1 << 29, 1 << 33
+"""Kept elements times tokens up to which a case of single elements, or of tiles and 2:4, is drawn: a
+simulation then needs seconds at most."""
 
 
 class Case(NamedTuple):
@@ -147,7 +147,8 @@ def drawn(gpu: str, kernel: str, seed: int) -> Case:
         m, k = 256, 100_096
     record, density = KERNELS[kernel], draw.choice((0.1, 0.25, 0.4, 0.5, 0.75))
     n = min(n, record.most_tokens or n)
-    most = MOST_PRODUCTS.get(kernel, OTHERS_MOST_PRODUCTS)
+    single = record.takes is ElementMap and record.natural_pattern != "2:4"
+    most = MOST_OF_ELEMENTS if single else MOST_OF_TILES
     while n > 1 and m * k * n * density > most:
         n //= 2
     return Case(gpu, kernel, shape, m, k, n, draw.choice(HEIGHTS), density, seed)

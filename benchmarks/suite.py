@@ -15,26 +15,18 @@ from pathlib import Path
 
 from benchmarks.tile.cases import GPU
 from prunecast.errors import BadInput
-from prunecast.kernels import KernelPlan
-from prunecast.kernels.balanced.cuda.operator import BalancedOperator
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.device.build import CompiledKernel, KernelBuildError, compile_cubin
 from prunecast.kernels.device.compile_inputs import ARCH, build_fill
-from prunecast.kernels.small_n.cuda.records import SmallOperator
-from prunecast.kernels.tile.cuda.operator import TileOperator
-from prunecast.kernels.two_of_four.cuda.operator import SparseOperator
 from prunecast.validation.case_maps import case_plan, map_of
 from prunecast.validation.measure.sources import MICROBENCHMARKS
 from prunecast.validation.suite import Suite, load_suite
-
-LIBRARIES = ("dense", "csr")
-BALANCED_ARCH = "sm_90"
-"""As its operator asks for: its kernel has no instructions of `sm_90a` alone."""
 
 
 def plans_of(suite: Suite) -> Iterator[KernelPlan]:
     """What the suite runs of the project's kernels."""
     for case in suite.cases:
-        kernels = [kernel for kernel in case.kernels if kernel not in LIBRARIES]
+        kernels = [kernel for kernel in case.kernels if KERNELS[kernel].compilers]
         kept = map_of(case) if kernels else None
         for kernel in kernels:
             try:
@@ -45,13 +37,8 @@ def plans_of(suite: Suite) -> Iterator[KernelPlan]:
 
 def build(plan: KernelPlan) -> CompiledKernel | None:
     """The cubin of a plan, in the cache; None where no kernel of the project runs it."""
-    if plan.kernel == "small-n":
-        return SmallOperator.compile_inputs(plan).build(ARCH)
-    if plan.kernel == "balanced":
-        return BalancedOperator.compile_inputs(plan).build(BALANCED_ARCH)
-    if plan.tensor == "sparse-wgmma":
-        return SparseOperator.compile_inputs(plan).build()
-    return TileOperator.compile_inputs(plan).build() if plan.tensor == "wgmma" else None
+    entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
+    return None if entry is None else entry.load().compile_inputs(plan).build()
 
 
 def build_all(plans: Iterable[KernelPlan]) -> None:

@@ -19,13 +19,12 @@ import numpy as np
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
-from prunecast.kernels import KernelPlan
+from prunecast.kernels import KERNELS, KernelPlan
 from prunecast.kernels.tile.config import TileConfig, wgmma_configs
 from prunecast.kernels.tile.configs import mma_configs
 from prunecast.kernels.tile.stspmm import spread_over_clusters
 from prunecast.kernels.tile.tile_plan import items_of, tile_plan
-from prunecast.patterns import ElementMap, TileMap, element_map_from_mask
-from prunecast.patterns.n_of_m import prune_balanced
+from prunecast.patterns import ElementMap, TileMap, element_map_from_mask, parse_pattern
 from prunecast.plan.assignment import assign_hardware, assign_longest_first, assign_stream_k
 
 GPU, A100 = load_gpu("h200-sxm"), load_gpu("a100-sxm4-80gb")
@@ -69,12 +68,13 @@ def _tile_plans(
                 yield tile_plan("stspmm", tiles, n, config, spread, gpu, b_access="gather", cluster=cluster)
 
 
-def _balanced_plans() -> Iterator[KernelPlan]:
-    mask = prune_balanced(np.random.default_rng(0).random((70, 300)), 0.75, width=64)
-    elements = element_map_from_mask(mask, "balanced:64")
+def _element_plans(kernel: str) -> Iterator[KernelPlan]:
+    """Single elements of the kernel's own pattern."""
+    pattern = parse_pattern(KERNELS[kernel].natural_pattern)
+    mask = pattern.prune({"w": np.random.default_rng(0).random((70, 300))}, 0.75)["w"]
     for n in (1, 8, 100):
         for dtype in ("fp32", "fp16"):
-            yield fastest_plan("balanced", elements, n, dtype, GPU)
+            yield fastest_plan(kernel, pattern.map(mask), n, dtype, GPU)
 
 
 def _two_of_four(tiles: TileMap) -> ElementMap:
@@ -112,9 +112,13 @@ CASES: dict[str, Callable[[], Iterator[KernelPlan]]] = {
     "sparse": _sparse_plans,
     "small": _small_plans,
     "mma": partial(_tile_plans, A100, mma_configs(A100, "fp16", "mma"), ((128, 128), (64, 64)), 200),
-    "balanced": _balanced_plans,
+    **{
+        name: partial(_element_plans, name)
+        for name, kernel in KERNELS.items()
+        if kernel.takes is ElementMap and set(kernel.compilers) == {"none"}
+    },
 }
-"""Name -> small plans. A new kernel is a line here."""
+"""Name -> small plans. A new kernel of tiles is a line here; kernels of elements on CUDA cores are there."""
 
 
 def run_case(name: str) -> None:

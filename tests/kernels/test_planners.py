@@ -21,7 +21,7 @@ from prunecast.kernels import (
 )
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from prunecast.kernels.tile.tile_plan import _steps_are_slabs
-from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.patterns.element_map import ElementMap, element_map_from_mask
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.program import Op
 from tests.kernels.layouts import (
@@ -44,6 +44,16 @@ ON_CUDA_CORES = tuple(
     and any("fp32" in e.dtypes for e in KERNELS[name].compilers.values()) is bool(KERNELS[name].compilers)
 )
 """In fp32, on every GPU."""
+NO_TENSOR_CORES = tuple(
+    name
+    for name in PLANNED
+    if KERNELS[name].takes is ElementMap
+    and KERNELS[name].natural_pattern != "2:4"
+    and set(KERNELS[name].compilers) <= {"none"}
+)
+"""On CUDA cores in every dtype: single elements in any place."""
+HALF_ONLY = tuple(name for name in PLANNED if set(KERNELS[name].compilers) == {"mma"})
+"""On tensor cores of GPUs of any age, whose fragments of fp32 differ from those of half precision."""
 FIRST_OF = {load_gpu(name).compute_capability: name for name in reversed(gpu_names())}
 GPUS_AND_DTYPES = [
     *((name, "fp16") for name in gpu_names()),
@@ -63,9 +73,9 @@ def test_every_gpu_gets_plans_that_fit_or_a_refusal_with_a_reason(name, kernel, 
     old = gpu.compute_capability < 80
     refused = old and (kernel in NEED_AMPERE or dtype == "bf16" or dtype == "tf32")
     refused = refused or (dtype == "fp32" and kernel not in ON_CUDA_CORES)
-    refused = refused or (dtype == "tf32" and kernel in ("small-n", "csr", "balanced"))
+    refused = refused or (dtype == "tf32" and (kernel in NO_TENSOR_CORES or kernel in HALF_ONLY))
     none = gpu.tensor_fp16_fma_per_clk_per_sm == 0 and dtype == "fp16"
-    refused = refused or (none and kernel not in ("csr", "balanced"))
+    refused = refused or (none and kernel not in NO_TENSOR_CORES)
     if refused:
         with pytest.raises(BadInput, match=r"needs|tensor cores|fp16 or bf16"):
             plan_by_name(kernel, gpu, dtype=dtype)

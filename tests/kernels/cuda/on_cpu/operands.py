@@ -94,7 +94,8 @@ def make_operands(
     rng = np.random.default_rng(seed)
     a = rng.standard_normal((plan.m, plan.k)).astype(dtype).astype(np.float32)
     b = rng.standard_normal((plan.k, plan.n)).astype(dtype)
-    read = plan.inner if plan.kernel == "balanced" and plan.inner is not None else plan.tiles
+    # Tensor cores multiply all columns of a tile, CUDA cores only the kept elements
+    read = plan.tiles if plan.inner is None or plan.tensor != "none" else plan.inner
     b[~read.mask().any(axis=0)] = np.inf
     step = -(-plan.n // align) * align + apart
     return Operands(
