@@ -1,6 +1,7 @@
 """The words of the page are explained, and its colours can be read."""
 
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from prunecast.codesign import predict
 from prunecast.kernels import KERNELS
-from prunecast.report.page import FILTERS, VERDICTS, _line, meanings, summary_of, words_of
+from prunecast.report.page import FILTERS, LEAST_GAIN, VERDICTS, _line, meanings, summary_of, words_of
 from prunecast.report.pictures import PAGE
 from prunecast.simulator import PIPES, STALLS
 from prunecast.simulator.result import ATTRIBUTION
@@ -39,6 +40,33 @@ def test_a_slow_kernel_alone_is_compared_with_dense(rows, verdict):
                     sparsity=0.5, kernels=["csr"], crossovers=False)  # fmt: skip
     assert len(table) == 2
     assert _line(tuple(table[:rows])).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("gain", "dense", "sparse", "verdict", "sure"),
+    [
+        (LEAST_GAIN, (2.0, 3.0), (1.0, 1.9), "pays", "win"),
+        (LEAST_GAIN, (2.0, 3.0), (1.0, 2.0), "may pay", "open"),
+        (LEAST_GAIN - 1e-9, (2.0, 3.0), (1.0, 1.9), "no gain seen", "open"),
+        (0.5, (2.0, 3.0), (3.0, 4.0), "no gain seen", "open"),
+        (0.5, (2.0, 3.0), (3.1, 4.0), "stay dense", "loss"),
+    ],
+)
+def test_a_verdict_is_sure_only_if_the_intervals_do_not_touch(gain, dense, sparse, verdict, sure):
+    """Intervals of dense and sparse in us. Without a gain, an interval below that of dense proves nothing."""
+    weights = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)
+    first, other = predict({"w": weights}, gpu="h200-sxm", tokens=64, engine="model",
+                           kernels=["stspmm"], crossovers=False)  # fmt: skip
+    rows = (
+        replace(first, seconds=2.5, seconds_low=dense[0], seconds_high=dense[1]),
+        replace(
+            other, seconds=2.5 / gain, seconds_low=sparse[0], seconds_high=sparse[1], speedup_over_dense=gain
+        ),
+    )
+    line = _line(rows)
+    assert (line.verdict, line.sure, line.dense) == (verdict, sure, rows[0])
+    assert line.best.seconds == min(row.seconds for row in rows)
+    assert line.rows == rows
 
 
 def luminance(colour):

@@ -694,6 +694,35 @@ def test_experts_give_what_they_give_on_a_cpu(pattern, tokens, dtype, shares, em
     assert emulated.launched == 2 * once
 
 
+@pytest.mark.parametrize("shift", [0, 1, 8])
+def test_x_of_experts_is_copied_only_if_it_begins_between_whole_words(shift, emulated, monkeypatch):
+    """The kernel that gathers tokens reads 16 bytes at a time."""
+    made = sparse_experts("tile-wise:64", torch.float16, 512)
+    emulated.tensors = [
+        image for part in (made.gate_up_proj, made.down_proj) for image in part.product.images
+    ]
+    record_new_tensors(emulated)
+    room, copies, real = torch.zeros(9 * HIDDEN + 64).half(), [], torch.Tensor.clone
+    begin = -room.data_ptr() // 2 % 8 + shift
+    x = room[begin : begin + 9 * HIDDEN].view(9, HIDDEN).copy_(torch.randn(9, HIDDEN))
+    chosen, share = torch.stack([torch.randperm(EXPERTS)[:2] for _ in range(9)]), torch.rand(9, 2)
+    emulated.tensors += [x, share, chosen]
+    call = made._call(x, chosen, share)
+    expert_launches.prepared_experts(call)
+
+    def cloned(self, **options):
+        copies.append(real(self, **options))
+        emulated.tensors.append(copies[-1])
+        return copies[-1]
+
+    monkeypatch.setattr(torch.Tensor, "clone", cloned)
+    y = run_experts(call)
+    monkeypatch.undo()
+    wanted = torch.ops.prunecast.experts.default(*call)
+    assert float((y - wanted).float().norm() / wanted.float().norm()) < 2e-3
+    assert [copy.data_ptr() % 16 for copy in copies] == ([] if shift % 8 == 0 else [0])
+
+
 @pytest.mark.parametrize("columns", [False, True])
 def test_attention_with_a_mask_of_keys(columns, emulated, monkeypatch):
     """Queries, keys and values are parts of what one product wrote, 16 bytes aligned."""

@@ -7,11 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import fx, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.torch import SparseConv2d, sparsify  # noqa: E402
+from prunecast.torch.passes import window_of  # noqa: E402
 
 GPU = "h200-sxm"
 
@@ -376,3 +377,53 @@ def test_a_network_without_a_graph_is_converted_as_before(trains, why):
         with torch.no_grad():
             found = model.eval()(x)
             torch.testing.assert_close(found.float(), dense.eval()(x.float()), rtol=4e-3, atol=4e-3)
+
+
+def pooled(model):
+    """The window of the last call of a network."""
+    graph, modules = fx.Tracer().trace(model), dict(model.named_modules())
+    node = next(each for each in reversed(graph.nodes) if each.op.startswith("call"))
+    read, window = window_of(node, modules)
+    assert (read is node) == (window is None)
+    return window
+
+
+@pytest.mark.parametrize(
+    ("given", "window"),
+    [
+        ({"kernel_size": 3}, (3, 3, 0)),  # torch's default stride is the size
+        ({"kernel_size": 3, "stride": 2}, (3, 2, 0)),
+        ({"kernel_size": 2, "stride": 3}, (2, 3, 0)),
+        ({"kernel_size": (3, 3), "stride": (2, 2), "padding": (1, 1)}, (3, 2, 1)),
+        ({"kernel_size": 3, "padding": 1}, (3, 3, 1)),
+        ({"kernel_size": (3, 2)}, None),
+        ({"kernel_size": 3, "stride": (1, 2)}, None),
+        ({"kernel_size": 3, "padding": (1, 0)}, None),
+        ({"kernel_size": 3, "dilation": 2}, None),
+        ({"kernel_size": 3, "ceil_mode": True}, None),
+        ({"kernel_size": 3, "return_indices": True}, None),
+    ],
+)
+def test_a_window_is_that_of_the_pool_however_it_is_called(given, window):
+    class Pool(nn.Module):
+        def __init__(self, call):
+            super().__init__()
+            self.call = call
+
+        def forward(self, x):
+            return self.call(x)
+
+    size, others = given["kernel_size"], {name: each for name, each in given.items() if name != "kernel_size"}
+    assert pooled(nn.Sequential(nn.MaxPool2d(**given))) == window
+    if "return_indices" in given:
+        return
+    assert pooled(Pool(lambda x: functional.max_pool2d(x, **given))) == window
+    assert pooled(Pool(lambda x: functional.max_pool2d(x, size, **others))) == window
+    assert pooled(Pool(lambda x: torch.max_pool2d(x, size, **others))) == window
+    if len(others) < 2 and "stride" in given:
+        assert pooled(Pool(lambda x: functional.max_pool2d(x, size, given["stride"]))) == window
+
+
+def test_what_is_no_max_pool_has_no_window():
+    assert pooled(nn.Sequential(nn.AvgPool2d(2))) is None
+    assert pooled(nn.Sequential(nn.ReLU())) is None

@@ -198,6 +198,27 @@ def test_a_network_does_not_warn_at_a_size_at_which_it_gains():
         run(model, (64, 3, 224, 224))
 
 
+@pytest.mark.parametrize(
+    ("sparse_us", "words"),
+    [
+        (140.0, None),
+        (149.0, None),
+        (150.0, "150 us sparse, 150 us dense"),
+        (151.0, "151 us sparse, 150 us dense"),
+    ],
+)
+def test_a_network_warns_from_the_time_on_that_it_needs_dense(sparse_us, words, monkeypatch):
+    model, shape = mobilenet(), (2, 3, 64, 64)
+    converted(model, shape, only_gains=False)
+    times = {True: 1e-6 * sparse_us, False: 150e-6}
+    monkeypatch.setattr(NetworkTime, "seconds", lambda self, sparse=frozenset(): times[bool(sparse)])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        run(model, shape)
+    assert [words in str(each.message) for each in said] == ([True] if words else [])
+    assert all(f"on {GPU}" in str(each.message) for each in said)
+
+
 class PixelMlp(nn.Module):
     """A block of a ConvNeXt as torchvision writes it: linear layers read the pixels of all images."""
 

@@ -8,9 +8,10 @@ from safetensors.numpy import save_file
 from prunecast.codesign import predict, prune
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
+from prunecast.kernels.device.experts import experts as routed_experts
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import read_weights
-from prunecast.patterns.sources.roles import ExpertLoader, is_lookup
+from prunecast.patterns.sources.roles import MOST_EXPERTS, ExpertLoader, expert_names, is_lookup
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.workload.layers import load_layers
 
@@ -297,3 +298,28 @@ def test_a_tensor_of_experts_is_read_once_for_all_and_then_freed():
             assert np.array_equal(matrix, whole[expert])
             assert not np.shares_memory(matrix, reads[-1])
         assert len(reads) == times_read
+
+
+@pytest.mark.parametrize(
+    ("experts", "shape", "dtype", "is_split"),
+    [
+        (1, (4, 8), "float16", False),
+        (2, (4, 8), "float16", True),
+        (MOST_EXPERTS, (4, 8), "bfloat16", True),
+        (MOST_EXPERTS + 1, (4, 8), "float16", False),
+        (4, (8,), "float16", False),
+        (4, (4, 8), "uint8", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["mlp.experts.up", "mlp.experts_up_proj"])
+def test_a_tensor_of_two_experts_up_to_the_most_is_split(experts, shape, dtype, is_split, name):
+    tensor = StoredTensor(shape=(experts, *shape), dtype=dtype, load=lambda: normal(1))
+    if name == "mlp.experts.up":
+        wanted = [f"mlp.experts.{expert}.up" for expert in range(experts)]
+    else:
+        wanted = [f"mlp.experts_up_proj.experts.{expert}.weight" for expert in range(experts)]
+    assert expert_names(name, tensor) == (wanted if is_split else [])
+
+
+def test_experts_are_at_most_as_many_as_the_kernels_route():
+    assert MOST_EXPERTS == routed_experts.MOST_EXPERTS

@@ -1,5 +1,7 @@
 """Standard models and files as a workload runs them."""
 
+import contextlib
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from prunecast.codesign.checked_settings import settings_of
 from prunecast.codesign.prepare_job import workload_of
 from prunecast.codesign.search.prune_model import search_of
 from prunecast.errors import BadInput
-from prunecast.workload import random_weights
+from prunecast.workload import load, random_weights, table_rows
 from prunecast.workload.conv_settings import ConvSettings
 from prunecast.workload.graph import Pass, load_pass, parse_workload
 from prunecast.workload.load import load_workload
@@ -163,6 +165,21 @@ def test_layers_of_one_role_of_a_large_model_share_a_draw(name, shares):
     loads = [layers[f"layer.{place}.down"].load for place in (0, 1)]
     assert (loads[0] is loads[1]) == shares
     assert layers["layer.0.down"].load is not layers["layer.0.output"].load
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_matrix_that_is_drawn_has_the_most_elements(more, monkeypatch):
+    workload = load_workload("bert-base", [Pass(1, 64)], runtime="engine")
+    largest = max(layer.size for layer in workload.layers.values())
+    monkeypatch.setattr(table_rows, "MOST_DRAWN", largest - more)
+    with pytest.raises(BadInput, match="at most") if more else contextlib.nullcontext():
+        assert rows_of(workload)
+    joined = max(
+        layer.size for layer in load_workload("bert-base", [Pass(1, 64)], runtime="torch").layers.values()
+    )
+    monkeypatch.setattr(load, "MOST_DRAWN", joined - more)
+    with pytest.raises(BadInput, match="--runtime engine") if more else contextlib.nullcontext():
+        load_workload("bert-base", [Pass(1, 64)], runtime="torch")
 
 
 @pytest.mark.parametrize("batch", [None, 1, 3])

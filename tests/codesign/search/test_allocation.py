@@ -8,9 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
+from prunecast.codesign.search import allocation
 from prunecast.codesign.search.allocation import (
+    GRID,
     OptionValues,
     _hull,
+    _on_grid,
     allocate,
     floor_seconds,
     pareto_optimal,
@@ -163,6 +166,31 @@ def test_the_grid_holds_the_best_of_every_option_at_every_cell(seed: int) -> Non
         best, first = max(tried, default=(-np.inf, 0))
         assert found[place] == best
         assert not tried or taken[place] == options[-first]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_the_grid_the_choice_is_the_best_within_a_cell_of_each_layer(seed: int) -> None:
+    """Times are rounded up to cells: no choice that fits with a cell more for each layer retains more."""
+    menus = random_menus(np.random.default_rng(seed), 3, 5)
+    floor, most = floor_seconds(menus), sum(float(menu.seconds.max()) for menu in menus)
+    for share in (0.0, 0.3, 0.7, 1.0):
+        budget_s = floor + share * (most - floor)
+        found = totals(menus, _on_grid(menus, budget_s))
+        rounded_s = len(menus) * (budget_s - floor) / GRID
+        choices = (totals(menus, np.array(each)) for each in itertools.product(range(5), repeat=3))
+        tight = [each.importance for each in choices if each.seconds <= budget_s - rounded_s]
+        assert found.seconds <= budget_s * (1.0 + 1e-12)
+        assert found.importance >= max(tight, default=0.0)
+
+
+def test_the_grid_is_used_up_to_its_number_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    menus, retained = random_menus(np.random.default_rng(0), 3, 6), {}
+    floor, most_s = floor_seconds(menus), sum(float(menu.seconds.max()) for menu in menus)
+    for most in (2, 3, 100):
+        monkeypatch.setattr(allocation, "MOST_GRID_LAYERS", most)
+        choice = allocate(menus, floor + 0.4 * (most_s - floor), np.inf)
+        retained[most] = totals(menus, choice).importance
+    assert retained[2] < retained[3] == retained[100]
 
 
 def test_the_front_holds_what_nothing_beats() -> None:

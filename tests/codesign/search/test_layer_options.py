@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from prunecast.codesign.search import layer_options as layer_options_module
 from prunecast.codesign.search.layer_options import layer_options
 from prunecast.codesign.search.option_times import OptionTimes
 from prunecast.hardware import load_gpu
@@ -63,3 +64,38 @@ def test_only_families_that_were_asked_for_are_offered(families: tuple[str, ...]
         option.pattern if option.pattern == "2:4" else option.pattern.split(":")[0] for option in found
     }
     assert offered == {"dense", *families}
+
+
+LIMITS = {
+    "tvw": "MOST_NESTED_WEIGHTS",
+    "dense-block": "MOST_BLOCK_WEIGHTS",
+    "shuffled": "MOST_SHUFFLED_WEIGHTS",
+}
+
+
+@pytest.mark.parametrize("family", LIMITS)
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_family_that_prunes_slowly_is_left_out_above_its_number_of_weights(
+    family: str, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most that is allowed is still offered."""
+    monkeypatch.setattr(layer_options_module, LIMITS[family], 256 * 256 - more)
+    importance = np.random.default_rng(3).random((256, 256)).astype(np.float32)
+    engine = Engine(name="model", gpu=GPU)
+    times = OptionTimes(engine=engine, dtype="fp16", typical={importance.shape: lambda: importance})
+    options = layer_options(importance, TileSums.of(importance, 64), 64, times, families=(family,))
+    assert (len(options) > 1) == (more == 0)
+
+
+@pytest.mark.parametrize(
+    ("family", "within", "beyond"),
+    [
+        ("tvw", 2048 * 4096, 4096 * 4096),
+        ("dense-block", 512 * 1024, 1024 * 1024),
+        ("shuffled", 1024 * 2048, 2048 * 2048),
+    ],
+)
+def test_slow_families_are_of_sizes_for_which_a_search_has_time(
+    family: str, within: int, beyond: int
+) -> None:
+    assert within <= getattr(layer_options_module, LIMITS[family]) < beyond

@@ -69,6 +69,25 @@ def test_launches_of_a_block_by_hand() -> None:
     assert beside_products("stem") == pytest.approx(only_stem)
 
 
+@pytest.mark.parametrize("other", ["first", "second"])
+def test_a_second_input_of_a_sum_that_is_not_in_planes_is_copied(other: str) -> None:
+    """Whichever operand it is: one sum reads the input of the model, the other one the first convolution."""
+    conv = ConvShape.square(CHANNELS, SIDE, 3, batch=IMAGES)
+
+    def last(skip: str) -> float:
+        model = ModelGraph(name="sums", runtime="torch")
+        for name in ("image", "skip"):
+            model.add(Operation(name=name, kind="input", elements_out=ELEMENTS))
+        model.add(convolved("one", CHANNELS, conv), ["image"])
+        model.add(convolved("two", CHANNELS, conv), ["one"])
+        total = Operation(name="sum", kind="elementwise", elements_in=2 * ELEMENTS, elements_out=ELEMENTS)
+        model.add(total, [skip, "two"] if other == "first" else ["two", skip])
+        zeros = dict.fromkeys(model.products, 0.0)
+        return model_time(model, GPU, zeros, sparse=frozenset(zeros)).seconds_of["two"]
+
+    assert last("skip") - last("one") == pytest.approx(passed(2))
+
+
 def test_all_sparse_or_all_dense_take_least_around_equal_products() -> None:
     names = ("stem", "one", "two")
     every = {

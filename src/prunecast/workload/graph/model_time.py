@@ -265,7 +265,7 @@ class PassTimes(NamedTuple):
         """
         saved: dict[str, float] = {}
         graphs = [run.graph for run in self.passes if run.graph is not None]
-        for graph, (share, time) in zip(graphs, self.times(dict.fromkeys(dense, 0.0), sparse), strict=True):
+        for graph, (share, time) in zip(graphs, self.times(dense, sparse), strict=True):
             for name, writers in transposed_by_dense(graph, time.transposes).items():
                 own = share * sum(time.turning_seconds[writer] for writer in writers)
                 saved[name] = saved.get(name, 0.0) + own
