@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 
@@ -66,6 +67,89 @@ def test_an_l2_that_keeps_all_or_nothing_of_every_footprint_says_nothing():
     one = {key: value for key, value in RAW["kept"].items() if "_of_one_" in key}
     assert derive({"kept": one}) == {}
     assert derive({"kept": {"kept_8000000_bytes_of_one_share": 1.0}}) == {}
+
+
+def kept(*shares):
+    """Shares that are kept of footprints of 1, 2, 3 ... MB, whoever reads."""
+    return {
+        f"kept_{1_000_000 * size}_bytes_of_{readers}_share": share
+        for size, share in enumerate(shares, 1)
+        for readers in ("one", "all")
+    }
+
+
+@pytest.mark.parametrize(
+    ("shares", "wanted"),
+    [
+        ((1.0, 0.0), 1_500_000),
+        ((1.0, 0.5, 0.0), 2_000_000),
+        ((1.0, 0.5, 0.5, 0.2), 3_000_000),  # the largest of which half is kept
+        ((1.0, 0.75, 0.25), 2_500_000),
+        ((0.5, 0.4), 1_000_000),
+        ((0.49, 0.1), None),
+        ((1.0, 0.5), None),
+    ],
+)
+def test_the_usable_l2_is_what_half_is_kept_of(shares, wanted):
+    found = derive({"kept": kept(*shares)})
+    assert [each.value for each in found.values()] == ([] if wanted is None else [wanted])
+
+
+WAITING = {
+    "barrier_round_trip_cycles": 61.0,
+    "sync_8_warps_cycles": 33.4,
+    "flag_round_trip_cycles": 1403.0,
+    "blocks_8_waves_work_0_turnover_cycles": 812.7,
+    "store_128_rows_1_blocks_pitch_512_issue_cycles": 1024.0,
+    "store_128_rows_1_blocks_pitch_512_done_cycles": 1700.0,
+    "graph_stamp_all_sms_200_kb_s": 1.4e-6,
+}
+
+
+def test_waits_are_halves_of_round_trips_and_differences_of_stamps():
+    found = {name: each.value for name, each in derive({"waiting": WAITING}).items()}
+    assert found == {
+        "barrier_latency_cycles": 30,
+        "sync_latency_cycles": 33,
+        "signal_latency_cycles": 702,
+        "block_start_cycles": 813,
+        "store_bytes_per_clk_per_sm": 64.0,
+        "store_latency_cycles": 676,
+        "graph_launch_s": 1.4e-6,
+    }
+
+
+def test_stores_of_all_sms_are_those_of_the_fastest_pitch():
+    stores = {f"store_128_rows_132_blocks_pitch_{pitch}_issue_cycles": 2048.0 * pitch for pitch in (2, 1)}
+    found = derive({"waiting": WAITING | stores})["l2_store_bytes_per_s"].value
+    assert found == pytest.approx(32.0 * 132 * 1.98e9)
+    half = derive({"waiting": WAITING | stores | {"sm_count": 66, "max_clock_hz": 0.99e9}})
+    assert half["l2_store_bytes_per_s"].value == pytest.approx(found / 4)
+
+
+@pytest.mark.parametrize(("cycles", "share"), [(8.0, 1.0), (4.0, 1.0), (16.0, 0.5), (32.0, 0.25)])
+def test_the_share_of_mma_is_at_most_one(cycles, share):
+    """Two warps multiply 2 x 16 x 8 x 16 elements; a sub-partition does 512 FMA per cycle."""
+    found = derive({"tensor": {"mma_dense_8_chains_8_warps_cycles": cycles}})
+    assert {name: each.value for name, each in found.items()} == {"mma_sync_share": share}
+
+
+def test_the_latency_of_a_warpgroup_needs_both_numbers():
+    names = ("wgmma_n256_1_groups_batch_64_cycles", "wgmma_n256_1_groups_batch_1_cycles")
+    for left in names:
+        assert derive({"tensor": {name: RAW["tensor"][name] for name in names if name != left}}) == {}
+
+
+def test_without_scattered_reads_dram_is_read_through_the_largest_footprint():
+    reads = {name: value for name, value in RAW["bandwidth"].items() if not name.startswith("dram_read_")}
+    assert derive({"bandwidth": reads})["dram_bytes_per_s"].value == 4.6e12
+
+
+def test_l2_and_dram_have_latencies_only_where_both_were_walked():
+    near = {name: RAW["latency"][name] for name in ("shared_cycles", "l1_cycles")}
+    found = {name: each.value for name, each in derive({"latency": near}).items()}
+    assert found == {"shared_latency_cycles": 23, "l1_latency_cycles": 41}
+    assert derive(RAW)["dram_latency_cycles"].value == 811
 
 
 def test_groups_that_failed_or_did_not_run_are_left_out():
@@ -191,6 +275,27 @@ def test_an_h100_is_not_titled_like_its_base(tmp_path):
     assert (mine.title, mine.dram_bytes) == (h100["name"], 85_000_000_000)
     with pytest.raises(BadInput, match="wanted a base of compute capability 90"):
         spec_file("l40s", {**document(raw), "device": h100}, name="mine")
+
+
+@pytest.mark.parametrize("schema", [0, 1.0, "1"])
+def test_raw_numbers_have_one_schema(tmp_path, schema):
+    path = tmp_path / "a.raw.json"
+    path.write_text(json.dumps({**document(), "schema": schema}))
+    with pytest.raises(BadInput, match="must be of schema 1"):
+        read_raw(path)
+
+
+@pytest.mark.parametrize("name", ["date", "driver", "commit"])
+def test_texts_of_raw_numbers_have_a_length(tmp_path, name):
+    path = tmp_path / "a.raw.json"
+    for length, is_refused in ((derive_spec.LONGEST_TEXT, False), (derive_spec.LONGEST_TEXT + 1, True)):
+        path.write_text(json.dumps({**document(), name: "x" * length}))
+        with (
+            pytest.raises(BadInput, match=f"{name} must be a text")
+            if is_refused
+            else contextlib.nullcontext()
+        ):
+            read_raw(path)
 
 
 def test_a_device_that_does_not_report_itself_has_no_spec():
