@@ -33,7 +33,7 @@ def judged_rows(arguments: argparse.Namespace) -> list[Judged]:
         row
         for row in merge_rows([run for run in all_runs() if arguments.suite in ("", run.header.suite)])
         if row.usable
-        and (row.case.use, row.case.state) == (arguments.use, arguments.state)
+        and (row.case.use, row.case.conditions.state) == (arguments.use, arguments.state)
         and (not arguments.families or row.kernel in arguments.families)
     ]
     judged = judge_rows(rows, load_gpu("h200-sxm"), engines=arguments.engines)

@@ -26,7 +26,7 @@ from benchmarks.house.tasks import forget_results
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
-from prunecast.launch import LaunchContext
+from prunecast.launch import USUAL, LaunchContext
 from prunecast.models import chip, estimate
 from prunecast.simulator import simulate
 from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
@@ -195,14 +195,15 @@ def removable(
 def _groups(rows: list[Row]) -> dict[str, np.ndarray]:
     found: dict[str, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
-        state = "" if row.measured.case.state == "burst" else " *"
+        state = "" if row.measured.case.conditions == USUAL else " *"
         found[row.measured.kernel + state].append(place)
     return {name: np.array(found[name]) for name in sorted(found)}
 
 
 def _errors(engine: Function, rows: list[Row], gpu: GpuSpec, groups: dict[str, np.ndarray]) -> np.ndarray:
     """(rows,): percent by which each prediction lies off after the refit of its group."""
-    found = np.array([engine(row.plan, gpu, state=row.measured.case.state).seconds for row in rows])
+    states = [row.measured.case.conditions.state for row in rows]
+    found = np.array([engine(row.plan, gpu, state=at).seconds for row, at in zip(rows, states, strict=True)])
     measured = np.array([float(row.measured.seconds or 1.0) for row in rows])
     errors = np.empty(len(rows))
     for members in groups.values():

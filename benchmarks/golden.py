@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from prunecast.hardware import load_gpu
+from prunecast.validation.case import recorded
 from prunecast.validation.judged import Judged, judge_rows
 from prunecast.validation.records import Measurement, read_runs
 from prunecast.validation.validate import bundled_records, merge_rows
@@ -56,7 +57,7 @@ def _options() -> argparse.Namespace:
 
 
 def _key(row: Measurement) -> str:
-    return f"{row.case.name}|{row.kernel}|{row.case.state}"
+    return "|".join((row.case.name, row.kernel, *recorded(row.case.conditions).values()))
 
 
 def _entry(row: Judged) -> dict[str, Any]:

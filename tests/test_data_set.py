@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from prunecast.validation.records import COLUMNS, RECORD_SCHEMA
+from prunecast.validation.case import RECORD_SCHEMA
+from prunecast.validation.records import COLUMNS
 
 ROOT = Path(__file__).parents[1]
 

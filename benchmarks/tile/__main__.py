@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tile.cases import LARGE, LAYERS
+from prunecast.launch import USUAL
 from prunecast.validation.records import Measurement, read_runs
 
 TILES = 'pattern = ["tile-wise:128", "tile-wise:256"]\nkernels = ["stspmm"]\n'
@@ -54,7 +55,7 @@ def speedups(rows: Iterable[Measurement]) -> Speedups:
     for row in rows:
         case = row.case
         kind = PATTERNS.get(row.kernel), case.pattern.partition(":")[0]
-        odd = case.distribution not in ("equal", "random") or (case.state, case.dtype) != ("burst", "fp16")
+        odd = case.distribution not in ("equal", "random") or (case.conditions, case.dtype) != (USUAL, "fp16")
         if row.usable and row.seconds and kind[0] == kind[1] and not odd:
             own = seconds.setdefault((row.kernel, case.sparsity), {})
             layer = (case.m, case.k, case.n)

@@ -3,9 +3,11 @@ import dataclasses
 import pytest
 
 from prunecast.errors import BadInput
+from prunecast.launch import USUAL, Conditions
 from prunecast.patterns import imbalance
+from prunecast.validation.case import RECORD_SCHEMA, RECORDED, recorded
 from prunecast.validation.case_maps import map_of
-from prunecast.validation.records import COLUMNS, Measurement, Run, RunWriter, read_runs
+from prunecast.validation.records import COLUMNS, KIND, Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite
 from prunecast.validation.validate import replay, rows_left
 from tests.validation.tiny_run import CASE, HEADER
@@ -42,6 +44,23 @@ def test_several_runs_share_a_file(tmp_path):
     assert read_runs(tmp_path / "a.csv") == runs
 
 
+@pytest.mark.parametrize("name", RECORDED)
+def test_rows_in_other_conditions_are_rows_of_their_own(tmp_path, name):
+    other = {"state": "sustained", "l2": "warm", "launch": "stream"}[name]
+    usual, changed = (
+        ROW,
+        dataclasses.replace(ROW, case=dataclasses.replace(CASE, conditions=Conditions.of({name: other}))),
+    )
+    path = str(write(tmp_path / "a.csv", usual, changed, usual))
+    assert read_runs(path)[0].rows == (usual, changed, usual)
+    validation = replay([path], engines=("model",))
+    assert [row[name] for row in validation.frame_rows()] == [recorded(USUAL)[name], other]
+    assert [row[name] for row in validation.cells()] == [row[name] for row in validation.frame_rows()]
+    assert rows_left(Suite(name="s", cases=(changed.case,), fingerprint=""), paths=[path]) == 0
+    alone = str(write(tmp_path / "b.csv", usual))
+    assert rows_left(Suite(name="s", cases=(changed.case,), fingerprint=""), paths=[alone]) == 1
+
+
 def test_records_are_never_overwritten(tmp_path):
     path = write(tmp_path / "a.csv", ROW)
     before = path.read_bytes()
@@ -55,7 +74,7 @@ def test_lines_are_short(tmp_path):
     assert len(path.read_text().splitlines()[-1]) < 200
 
 
-HEAD = "# prunecast validation, schema 2"
+HEAD = f"{KIND}{RECORD_SCHEMA}"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +174,7 @@ def test_records_of_another_gpu_are_refused(tmp_path):
 def test_rows_that_no_record_has_are_counted(tmp_path):
     """Of three rows one was measured, and one skipped; the sustained one was not begun."""
     both = dataclasses.replace(CASE, kernels=("stspmm", "csr"))
-    long = dataclasses.replace(CASE, state="sustained")
+    long = dataclasses.replace(CASE, conditions=Conditions("sustained"))
     suite = Suite(name="s", cases=(both, long), fingerprint="0" * 16)
     skipped = dataclasses.replace(ROW, kernel="csr", seconds=None, marks=("skipped: too large",))
     path = str(write(tmp_path / "a.csv", ROW, skipped))

@@ -113,7 +113,7 @@ def test_boards_are_compared_only_where_several_ran_a_row():
         measured = dataclasses.replace(row.measured, board_seconds=boards)
         rows.append(dataclasses.replace(row, measured=measured))
     (found,) = board_spreads(rows)
-    assert (found.kernel, found.rows) == ("stspmm", 3)
+    assert (found.group.kernel, found.rows) == ("stspmm", 3)
     assert found.runs == pytest.approx(7 / 3)
     assert (found.middle, found.p90) == pytest.approx((0.2, 0.3))
 

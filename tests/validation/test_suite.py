@@ -1,6 +1,7 @@
 import pytest
 
 from prunecast.errors import BadInput
+from prunecast.launch import USUAL
 from prunecast.validation.case import parse_distribution
 from prunecast.validation.records import read_runs
 from prunecast.validation.suite import load_suite
@@ -27,7 +28,7 @@ def suite(tmp_path, text):
 
 def test_the_bundled_suite_has_what_it_promises():
     standard = load_suite("standard")
-    burst = [case for case in standard.cases if case.state == "burst"]
+    burst = [case for case in standard.cases if case.conditions == USUAL]
     assert len(standard.cases) >= 400
     assert {kernel for case in standard.cases for kernel in case.kernels} >= {
         "dense",
@@ -54,7 +55,7 @@ def test_bundled_suites_are_those_that_records_measured():
 
 def test_what_a_case_leaves_out_has_defaults(tmp_path):
     (case,) = suite(tmp_path, ONE).cases
-    assert (case.dtype, case.distribution, case.seed, case.state) == ("fp16", "equal", 1, "burst")
+    assert (case.dtype, case.distribution, case.seed, case.conditions) == ("fp16", "equal", 1, USUAL)
     assert case.kernels == ("stspmm",)
 
 
@@ -100,8 +101,8 @@ keep_one_in = 1000000
 def test_parts_hold_every_case_once():
     standard = load_suite("standard")
     parts = [standard.part(i, 3) for i in (1, 2, 3)]
-    assert sorted(c.name + c.state for part in parts for c in part.cases) == sorted(
-        c.name + c.state for c in standard.cases
+    assert sorted(str(c.key("")) for part in parts for c in part.cases) == sorted(
+        str(c.key("")) for c in standard.cases
     )
     layers = [{case.layer for case in part.cases} for part in parts]
     assert not layers[0] & layers[1]

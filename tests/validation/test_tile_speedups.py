@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.tile.__main__ import report, speedups, suite
 from benchmarks.tile.cases import GPU, LAYERS
+from prunecast.launch import Conditions
 from prunecast.validation.case import Case
 from prunecast.validation.case_maps import case_plan, map_of
 from prunecast.validation.records import Measurement, read_runs
@@ -54,7 +55,7 @@ def test_the_faster_tiles_count():
         row("stspmm", "tile-wise:256", 0.75, 2e-6),
         row("stspmm", "tile-wise:256", 0.75, 1e-6, distribution="one-full"),
         row("stspmm", "vector-wise:64", 0.75, 1e-6),
-        row("stspmm", "tile-wise:256", 0.75, 1e-6, state="sustained"),
+        row("stspmm", "tile-wise:256", 0.75, 1e-6, conditions=Conditions("sustained")),
         row("2:4", "tvw:128", 0.875, 1.5e-6, distribution="random"),
         row("stspmm", "tile-wise:128", 0.9, 1e-6, k=2000),
     ]

@@ -62,7 +62,7 @@ def _measured(records: list[str], gpu: str, engine: str, progress: "Progress") -
                 seconds,
                 gpu=found.gpu.name,
                 engine=engine,
-                state=row.case.state,
+                state=row.case.conditions.state,
                 tokens=row.case.n,
                 guessed_costs=KERNELS[row.measured.kernel].guessed_costs(found.gpu),
             )

@@ -45,9 +45,9 @@ class CacheState(NamedTuple):
 COLD = CacheState()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Conditions:
-    """Conditions of a launch; the docstring of the module explains them.
+    """Conditions of a launch; the docstring of the module explains them. The order is that of the texts.
 
     Parameters
     ----------

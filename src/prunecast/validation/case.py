@@ -2,11 +2,12 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from prunecast.errors import BadInput
-from prunecast.hardware import STATES
+from prunecast.launch import USUAL, Conditions
 from prunecast.plan.kernel_plan import OWN_DTYPES
 
 DISTRIBUTIONS = ("equal", "random", "lognormal", "ramp", "one-full")
@@ -15,6 +16,15 @@ proportional to exp(s * normal), where s is 0.8 in `lognormal:0.8`; counts propo
 tile; one tile keeps all columns. All except `random` keep the same total number of columns."""
 
 USES = ("fit", "judge")
+RECORDED = {"state": 2}
+"""Conditions (entries of `Conditions.document`) that suites and records state -> first schema of records that
+has their column. Older records were measured in the usual condition, as are all conditions that are not here.
+
+Each is a key of suites, a column of records, a part of `RowKey` and of `Group`, and a column of all tables
+that are made of groups.
+"""
+FIRST_SCHEMA, RECORD_SCHEMA = min(RECORDED.values()), max(RECORDED.values())
+"""Oldest schema of records that is read, and the schema of those that are written."""
 DEFAULT_SPREAD = 0.8
 
 LARGEST = 2**31 - 1
@@ -30,13 +40,41 @@ class Distribution(NamedTuple):
     """Standard deviation of the logarithm of the counts for `lognormal`; 0 for the other families."""
 
 
+def recorded(conditions: Conditions) -> dict[str, str]:
+    """Return the entries of `conditions` that suites and records state, by name."""
+    return {name: text for name, text in conditions.document().items() if name in RECORDED}
+
+
+class RowKey(NamedTuple):
+    """Key of a row of suites and records; rows with the same key are measurements of the same thing."""
+
+    case: str
+    kernel: str
+    conditions: Conditions
+
+
+class Group(NamedTuple):
+    """Kernel and conditions of rows whose errors are summarised together."""
+
+    kernel: str
+    conditions: Conditions
+
+    def cells(self) -> dict[str, str]:
+        """Return the texts of `GROUP_COLUMNS`, by column."""
+        return {"kernel": self.kernel, **recorded(self.conditions)}
+
+
+GROUP_COLUMNS = ("kernel", *RECORDED)
+"""First columns of the tables that have a row for each group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One product C (M, N) = A (M, K) B (K, N) of a suite.
 
     Parameters
     ----------
-    name : name of the case; unique in its suite together with `state`
+    name : name of the case; unique in its suite together with `conditions`
     m, k : rows and columns of A
     n : tokens (columns of B)
     dtype : number format of A, B and C: `fp16`, `bf16` or `fp32`
@@ -45,7 +83,7 @@ class Case:
     distribution : one of `DISTRIBUTIONS`; in `lognormal:0.8` the number is the spread
     seed : seed of the random map of kept weights
     kernels : names of the kernels that run the case
-    state : `burst` or `sustained`
+    conditions : conditions of its launches; files state those that `RECORDED` names
     use : `fit` if constants of the models may be fitted to the measured time, `judge` if the time is only
         used to report errors of predictions
     """
@@ -60,7 +98,7 @@ class Case:
     distribution: str = "equal"
     seed: int = 1
     kernels: tuple[str, ...]
-    state: str = "burst"
+    conditions: Conditions = USUAL
     use: str
 
     @property
@@ -74,9 +112,38 @@ class Case:
         kept = f"{self.pattern} {self.sparsity:g} {self.distribution} #{self.seed}"
         return f"{self.layer} {kept}"
 
+    def key(self, kernel: str) -> RowKey:
+        """Return the key of the row of this case with a kernel."""
+        return RowKey(self.name, kernel, self.conditions)
+
     def document(self) -> dict[str, Any]:
-        """Return the fields as a dictionary, name -> value."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        """Return the entries of the case in suites, name -> value, in the order of the fields.
+
+        Usual conditions that the first schema did not have are left out, so that the fingerprints of older
+        suites stay the same.
+        """
+        found: dict[str, Any] = {}
+        for f in fields(self):
+            if f.name != "conditions":
+                found[f.name] = getattr(self, f.name)
+                continue
+            for name, text in recorded(self.conditions).items():
+                if RECORDED[name] == FIRST_SCHEMA or text != recorded(USUAL)[name]:
+                    found[name] = text
+        return found
+
+
+def conditions_of(entries: Mapping[str, Any], where: str) -> Conditions:
+    """Return the conditions that the entries of a case state; the usual ones for missing entries.
+
+    Raises
+    ------
+    BadInput : an unknown value; the message begins with `where`
+    """
+    try:
+        return Conditions.of({name: entries[name] for name in RECORDED if name in entries})
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
 
 
 def check_case(case: Case, where: str) -> Case:
@@ -90,7 +157,7 @@ def check_case(case: Case, where: str) -> Case:
         raise BadInput(f"{where}: seed must be 0 or more, got {case.seed}")
     if not 0.0 <= case.sparsity < 1.0:
         raise BadInput(f"{where}: sparsity must be in [0, 1), got {case.sparsity}")
-    for name, known in (("dtype", OWN_DTYPES), ("state", STATES), ("use", USES)):
+    for name, known in (("dtype", OWN_DTYPES), ("use", USES)):
         if getattr(case, name) not in known:
             raise BadInput(f"{where}: {name} must be one of {', '.join(known)}, got {getattr(case, name)!r}")
     if not case.kernels:

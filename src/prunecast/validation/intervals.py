@@ -15,11 +15,13 @@ import math
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, OutputFile, check_outputs, read_text, write_text_aside
-from prunecast.validation.judged import Judged, family_and_state, groups_of
+from prunecast.launch import Conditions
+from prunecast.validation.case import Group
+from prunecast.validation.judged import Judged, groups_of
 from prunecast.validation.validate import Validation
 
 LARGEST_TABLE = 16 * MIB
@@ -52,11 +54,10 @@ class _Quantiles(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Interval of one GPU, kernel, state and engine: a row of the table of intervals."""
+    """Interval of one GPU, kernel, conditions and engine: a row of the table of intervals."""
 
     gpu: str
-    kernel: str
-    state: str
+    group: Group
     engine: str
     low: float
     """Lower bound of measured time divided by predicted time."""
@@ -71,12 +72,18 @@ class Coverage(NamedTuple):
     tokens: tuple[int, int]
     """Lowest and highest number of tokens of all cases."""
 
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Self:
+        """Return the interval of a row of the table, as `_entry` writes it."""
+        group = Group(row["kernel"], Conditions.of(row))
+        return cls(group=group, **{name: row[name] for name in row if name not in group.cells()})
+
 
 def coverages(validation: Validation) -> list[Coverage]:
-    """Return one row for every kernel, state and engine with at least eight `fit` cases."""
+    """Return one row for every group of rows and engine with at least eight `fit` cases."""
     found = []
     counted = (row for row in validation.rows if row.counts)
-    for (kernel, state), rows in groups_of(counted, family_and_state).items():
+    for group, rows in groups_of(counted, lambda row: row.group).items():
         fit = [row for row in rows if row.case.use == "fit"]
         if len(fit) < FEWEST_CASES:
             continue
@@ -86,7 +93,7 @@ def coverages(validation: Validation) -> list[Coverage]:
             judge = [_ratios(row, engine) for row in rows if row.case.use == "judge"]
             share = _inside(judge, bounds) / len(judge) if judge else math.nan
             times = [row.predicted[engine].seconds for row in rows]
-            who = validation.gpu.name, kernel, state, engine
+            who = validation.gpu.name, group, engine
             ranges = (min(times), max(times)), (min(tokens), max(tokens))
             found.append(Coverage(*who, *bounds, len(fit), len(judge), share, *ranges))
     return found
@@ -170,7 +177,7 @@ def read_intervals(path: Path) -> list[Coverage]:
         document = tomllib.loads(text)
         if document.keys() - {"schema", "validated"} or document.get("schema", 1) != 1:
             raise ValueError("it has other keys, or another schema than 1")
-        rows = [Coverage(**row) for row in document.get("validated", ())]
+        rows = [Coverage.of(row) for row in document.get("validated", ())]
         for row in rows:
             _entry(row)
     except (ValueError, TypeError, LookupError) as error:
@@ -201,8 +208,9 @@ _HEAD = (
 
 def _entry(row: Coverage) -> str:
     coverage = 0.0 if math.isnan(row.coverage) else row.coverage
+    group = "".join(f'{name} = "{text}"\n' for name, text in row.group.cells().items())
     return (
-        f'\n[[validated]]\ngpu = "{row.gpu}"\nkernel = "{row.kernel}"\nstate = "{row.state}"\n'
+        f'\n[[validated]]\ngpu = "{row.gpu}"\n{group}'
         f'engine = "{row.engine}"\nlow = {row.low:.4f}\nhigh = {row.high:.4f}\n'
         f"fit_cases = {row.fit_cases}\njudge_cases = {row.judge_cases}\ncoverage = {coverage:.3f}\n"
         f"seconds = [{row.seconds[0]:.4g}, {row.seconds[1]:.4g}]\n"

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.hardware import STATES, GpuSpec
+from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
-from prunecast.launch import Conditions
 from prunecast.text import Cells, percent
-from prunecast.validation.case import Case
+from prunecast.validation.case import Case, Group
 from prunecast.validation.case_maps import map_of, measured_plan, recorded_fingerprint
 from prunecast.validation.records import Measurement
 from prunecast.workload.engines import ENGINES, Engine, Outcome, Progress, silent
@@ -144,8 +143,13 @@ class Judged:
 
     @property
     def family(self) -> str:
-        """Name of the kernel, by which errors are grouped."""
+        """Name of the kernel."""
         return self.measured.kernel
+
+    @property
+    def group(self) -> Group:
+        """Kernel and conditions, by which tables of errors are grouped."""
+        return Group(self.measured.kernel, self.case.conditions)
 
     @property
     def counts(self) -> bool:
@@ -169,15 +173,15 @@ def judge_rows(
     The pruned map of consecutive rows that share it is computed only once.
     """
     names, maps = tuple(engines), dict[tuple[Any, ...], Any]()
-    run = {
-        (name, at): Engine(name=name, gpu=gpu, conditions=Conditions(at)) for name in names for at in STATES
-    }
+    every = sorted({row.case.conditions for row in rows})
+    run = {(name, at): Engine(name=name, gpu=gpu, conditions=at) for name in names for at in every}
     judged: list[Judged] = []
     waiting: deque[tuple[Judged, dict[str, Future[Outcome]]]] = deque()
     try:
         for place, row in enumerate(rows, 1):
             plan, note = _planned(row, gpu, maps)
-            futures = {name: run[name, row.case.state].start(plan) for name in names} if plan else {}
+            at = row.case.conditions
+            futures = {name: run[name, at].start(plan) for name in names} if plan else {}
             waiting.append((_unpredicted(row, plan, note), futures))
             # Limit the queue: a plan can need megabytes of memory.
             while len(waiting) > (2 * (os.cpu_count() or 1) if place < len(rows) else 0):
@@ -225,11 +229,6 @@ def groups_of(rows: Iterable[Judged], key: Callable[[Judged], Any]) -> dict[Any,
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return dict(sorted(found.items()))
-
-
-def family_and_state(row: Judged) -> tuple[str, str]:
-    """Return kernel and state of a row, as the key by which tables of errors are grouped."""
-    return row.family, row.case.state
 
 
 def summarise(judged: Iterable[Judged], engine: str) -> ErrorSummary | None:

@@ -16,12 +16,20 @@ from typing import Any, TextIO, get_args, get_origin, get_type_hints
 
 from prunecast.errors import BadInput
 from prunecast.files import MIB, parse_json, read_text
-from prunecast.validation.case import Case, check_case
+from prunecast.validation.case import (
+    FIRST_SCHEMA,
+    RECORD_SCHEMA,
+    RECORDED,
+    Case,
+    RowKey,
+    check_case,
+    conditions_of,
+    recorded,
+)
 
-RECORD_SCHEMA = 2
 KIND = "# prunecast validation, schema "
 CASE_COLUMNS = (
-    *("name", "m", "k", "n", "dtype", "pattern", "sparsity", "distribution", "seed", "state", "use"),
+    *("name", "m", "k", "n", "dtype", "pattern", "sparsity", "distribution", "seed", *RECORDED, "use"),
 )
 MARK_BORDER = " | "
 LARGEST_RECORD = 64 * MIB
@@ -97,6 +105,11 @@ class Measurement:
     board_seconds: tuple[float, ...] = ()
 
     @property
+    def key(self) -> RowKey:
+        """Key of the row: its case, kernel and conditions."""
+        return self.case.key(self.kernel)
+
+    @property
     def board_spread(self) -> float | None:
         """Time of the slowest run divided by that of the fastest, minus 1; None for a row of a single run."""
         return max(self.board_seconds) / min(self.board_seconds) - 1.0 if self.board_seconds else None
@@ -117,6 +130,11 @@ class Run:
 
 ROW_COLUMNS = tuple(f.name for f in fields(Measurement) if f.name not in ("case", "board_seconds"))
 COLUMNS = ("run", *CASE_COLUMNS, *ROW_COLUMNS)
+COLUMNS_OF = {
+    schema: tuple(name for name in COLUMNS if RECORDED.get(name, schema) <= schema)
+    for schema in range(FIRST_SCHEMA, RECORD_SCHEMA + 1)
+}
+"""Schema -> its columns, of all schemas that are read."""
 
 
 class RunWriter:
@@ -160,7 +178,8 @@ def _head(header: RunHeader) -> str:
 def _cells(run: int, row: Measurement) -> list[str]:
     """Return the texts of a row, with numbers rounded to 5 digits and empty texts for unknown values."""
     case = ["" if row.case.name == row.case.usual_name else row.case.name]
-    case += [_text(getattr(row.case, name)) for name in CASE_COLUMNS[1:]]
+    entries = row.case.document() | recorded(row.case.conditions)
+    case += [_text(entries[name]) for name in CASE_COLUMNS[1:]]
     return [str(run), *case, *(_text(getattr(row, name)) for name in ROW_COLUMNS)]
 
 
@@ -181,7 +200,8 @@ def read_runs(path: str | Path) -> tuple[Run, ...]:
     lines = _lines(path)
     headers = _headers(lines, where)
     rows: dict[str, list[Measurement]] = {str(number): [] for number in headers}
-    for number, cells in _table(lines[len(headers) + 1 :], where):
+    columns = COLUMNS_OF[int(lines[0].removeprefix(KIND))]
+    for number, cells in _table(lines[len(headers) + 1 :], columns, where):
         run = cells.pop("run")
         if run not in rows:
             raise BadInput(f"{where}: row {number} is of run {run!r:.80}, which the head does not have")
@@ -197,8 +217,9 @@ def _lines(path: str | Path) -> list[str]:
     lines = read_text(path, wanted, most=LARGEST_RECORD).split("\n")
     if not lines[0].startswith(KIND):
         raise BadInput(f"{path}: wanted {wanted}, its first line is not `{KIND}{RECORD_SCHEMA}`")
-    if lines[0] != f"{KIND}{RECORD_SCHEMA}":
-        raise BadInput(f"{path}: wanted {wanted} of schema {RECORD_SCHEMA}, got {lines[0][len(KIND) :]:.80}")
+    schema, known = lines[0].removeprefix(KIND), list(map(str, COLUMNS_OF))
+    if schema not in known:
+        raise BadInput(f"{path}: wanted {wanted} of schema {' or '.join(known)}, got {schema:.80}")
     return lines
 
 
@@ -231,24 +252,25 @@ def _header(text: str, where: str) -> RunHeader:
     return header
 
 
-def _table(lines: list[str], where: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _table(lines: list[str], columns: tuple[str, ...], where: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the number and the cells by column of each row that is not empty."""
-    if not lines or tuple(lines[0].split(",")) != COLUMNS:
-        raise BadInput(f"{where}: wanted the columns {','.join(COLUMNS)}")
+    if not lines or tuple(lines[0].split(",")) != columns:
+        raise BadInput(f"{where}: wanted the columns {','.join(columns)}")
     rows = csv.reader(line + "\n" for line in lines[1:])
     try:
         for number, cells in enumerate(rows, 1):
-            if cells and len(cells) != len(COLUMNS):
-                raise BadInput(f"{where}: row {number} has {len(cells)} cells of {len(COLUMNS)}")
+            if cells and len(cells) != len(columns):
+                raise BadInput(f"{where}: row {number} has {len(cells)} cells of {len(columns)}")
             if cells:
-                yield number, dict(zip(COLUMNS, cells, strict=True))
+                yield number, dict(zip(columns, cells, strict=True))
     except csv.Error as error:
         raise BadInput(f"{where}: a row is no CSV: {error}") from None
 
 
 def _row(cells: dict[str, str], where: str) -> Measurement:
-    case = {name: _value(_CASE_TYPES[name], name, cells[name], where) for name in CASE_COLUMNS}
-    made = Case(**case, kernels=(cells["kernel"],))
+    names = [name for name in CASE_COLUMNS if name not in RECORDED]
+    case = {name: _value(_CASE_TYPES[name], name, cells[name], where) for name in names}
+    made = Case(**case, kernels=(cells["kernel"],), conditions=conditions_of(cells, where))
     made = replace(made, name=made.name or made.usual_name)
     rest = {name: _value(_ROW_TYPES[name], name, cells[name], where) for name in ROW_COLUMNS}
     return Measurement(case=check_case(made, where), **rest)

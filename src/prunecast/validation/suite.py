@@ -23,8 +23,9 @@ from typing import Any, get_origin, get_type_hints
 from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, read_text
 from prunecast.kernels import KERNELS
+from prunecast.launch import USUAL
 from prunecast.patterns import parse_pattern
-from prunecast.validation.case import Case, check_case, use_by_rule
+from prunecast.validation.case import RECORDED, Case, check_case, conditions_of, recorded, use_by_rule
 
 SCHEMA = 1
 LARGEST_SUITE = 4 * MIB
@@ -40,7 +41,8 @@ MEASURED = tuple(
 _ALLOWED = ("schema", "name", "title", "case", "product")
 _TYPES: dict[str, tuple[type, ...]] = {
     name: (list,) if get_origin(kind) is tuple else (int, float) if kind is float else (kind,)
-    for name, kind in get_type_hints(Case).items()
+    for name, kind in {**get_type_hints(Case), **dict.fromkeys(RECORDED, str)}.items()
+    if name != "conditions"
 }
 _WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list"}
 _DEFAULTS: dict[str, Any] = {
@@ -48,9 +50,9 @@ _DEFAULTS: dict[str, Any] = {
     "sparsity": 0.0,
     "distribution": "equal",
     "seed": 1,
-    "state": "burst",
+    **recorded(USUAL),
 }
-_LISTS = ("n", "dtype", "pattern", "sparsity", "distribution", "seed", "state")
+_LISTS = ("n", "dtype", "pattern", "sparsity", "distribution", "seed", *RECORDED)
 _PRODUCT = ("shapes", "kernels", "use", "keep_one_in", *_LISTS)
 
 
@@ -198,7 +200,8 @@ def _case(values: dict[str, Any], where: str) -> Case:
     if complaint := _complaint(values["pattern"]):
         raise BadInput(f"{where}: {complaint}")
     clean = {**values, "sparsity": float(values["sparsity"]), "kernels": tuple(values["kernels"])}
-    case = Case(**{"name": "", "use": "", **clean})
+    own = {name: value for name, value in clean.items() if name not in RECORDED}
+    case = Case(**{"name": "", "use": "", **own}, conditions=conditions_of(values, where))
     use = case.use or use_by_rule(case.m, case.k, case.n, case.usual_name.partition(" ")[2])
     return check_case(replace(case, name=case.name or case.usual_name, use=use), where)
 
@@ -217,7 +220,10 @@ def _complaint(pattern: str) -> str:
 
 
 def _hash(values: Mapping[str, Any]) -> int:
-    """Return a hash of a case's fields, by which `keep_one_in` selects cases independently of their order."""
+    """Return a hash of a case's fields, by which `keep_one_in` selects cases independently of their order.
+
+    Another condition must not enter it: it would select other cases of suites whose runs are recorded.
+    """
     layer = "{m}x{k}x{n} {dtype}".format_map(values)
     text = "{pattern} {sparsity:g} {distribution} {seed} {state}".format_map(values)
     return int.from_bytes(hashlib.sha256(f"draw {layer} {text}".encode()).digest()[:4], "big")
@@ -226,7 +232,8 @@ def _hash(values: Mapping[str, Any]) -> int:
 def _check_unique(cases: list[Case], where: str) -> None:
     seen = set()
     for case in cases:
-        key = (case.name, case.state)
+        key = case.key("")
         if key in seen:
-            raise BadInput(f"{where}: case {case.name!r} ({case.state}) is there twice")
+            stated = ", ".join(recorded(case.conditions).values())
+            raise BadInput(f"{where}: case {case.name!r} ({stated}) is there twice")
         seen.add(key)

@@ -18,8 +18,9 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.text import Cells, table_text
 from prunecast.validation.builds import build_of
+from prunecast.validation.case import GROUP_COLUMNS, RowKey, recorded
 from prunecast.validation.derive_spec import is_of_device
-from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups, family_and_state, judge_rows
+from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups, judge_rows
 from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite
 from prunecast.workload.engines import ENGINES, Progress, silent
@@ -27,7 +28,7 @@ from prunecast.workload.engines import ENGINES, Progress, silent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WORDS = ("kernel", "state", "engine", "use")
+WORDS = (*GROUP_COLUMNS, "engine", "use")
 """Columns of the printed table that contain text; all others contain numbers."""
 
 
@@ -48,15 +49,18 @@ class Validation(Result):
     rows: tuple[Judged, ...] = field(repr=False)
     records: tuple[str, ...]
 
-    def families(self, use: str = "judge") -> dict[tuple[str, str, str], ErrorSummary]:
-        """Return a dict (kernel, state, engine) -> errors, of cases with the given use (`fit` or `judge`)."""
+    def families(self, use: str = "judge") -> dict[tuple[str, ...], ErrorSummary]:
+        """Return a dict (kernel, state, engine) -> errors, of cases with the given use (`fit` or `judge`).
+
+        Kernel and state are the texts of `case.GROUP_COLUMNS`.
+        """
         own = [row for row in self.rows if row.case.use == use]
         found = {
-            (*key, engine): summary
+            (*group.cells().values(), engine): summary
             for engine in self.engines
-            for key, summary in errors_of_groups(own, family_and_state, engine).items()
+            for group, summary in errors_of_groups(own, lambda row: row.group, engine).items()
         }
-        return dict(sorted(found.items(), key=lambda item: item[0][:2]))
+        return dict(sorted(found.items(), key=lambda item: item[0][:-1]))
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return one flat row for each measurement and engine."""
@@ -83,8 +87,8 @@ class Validation(Result):
     def _errors(self) -> Iterator[tuple[dict[str, str], ErrorSummary]]:
         """Yield kernel, state, engine and use of the rows of a table of errors, and the errors."""
         for use in ("judge", "fit"):
-            for (kernel, state, engine), summary in self.families(use).items():
-                yield {"kernel": kernel, "state": state, "engine": engine, "use": use}, summary
+            for names, summary in self.families(use).items():
+                yield dict(zip(WORDS, (*names, use), strict=True)), summary
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -210,7 +214,7 @@ def record_suite(
         raise BadInput(f"seconds must be above 0, got {seconds:g}")
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
     known = [row for path in resume for run in read_runs(path) for row in run.rows]
-    skip = {(row.case.name, row.kernel, row.case.state) for row in known if row.seconds is not None}
+    skip = {row.key for row in known if row.seconds is not None}
     spec = load_gpu(gpu)
     try:
         from prunecast.validation.measure.contestants import refuse_other_devices
@@ -229,7 +233,7 @@ def record_suite(
 def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequence[str]) -> int:
     """Return the number of rows of a suite that have not been measured yet: none of the records has them.
 
-    A row is a case with one kernel and one state. Rows that a run skipped count as measured.
+    A row is a case with one kernel (`RowKey`). Rows that a run skipped count as measured.
 
     Parameters
     ----------
@@ -238,8 +242,8 @@ def rows_left(suite: str | Suite, *, part: tuple[int, int] = (1, 1), paths: Sequ
     """
     chosen = (load_suite(suite) if isinstance(suite, str) else suite).part(*part)
     runs = [run for path in paths for run in read_runs(path)]
-    known = {(row.case.name, row.kernel, row.case.state) for run in runs for row in run.rows}
-    return len({(case.name, kernel, case.state) for case in chosen.cases for kernel in case.kernels} - known)
+    known = {row.key for run in runs for row in run.rows}
+    return len({case.key(kernel) for case in chosen.cases for kernel in case.kernels} - known)
 
 
 _PRODUCT = ("m", "k", "n", "dtype", "pattern", "sparsity", "distribution")
@@ -254,7 +258,7 @@ def _row_document(row: Judged, engine: str) -> dict[str, Any]:
         **{name: getattr(case, name) for name in _PRODUCT},
         "kernel": measured.kernel,
         "engine": engine,
-        "state": case.state,
+        **recorded(case.conditions),
         "use": case.use,
         "measured_seconds": measured.seconds,
         "predicted_seconds": predicted.seconds if predicted else None,
@@ -280,15 +284,15 @@ class _Read(NamedTuple):
 
 
 def merge_rows(runs: Sequence[Run]) -> tuple[Measurement, ...]:
-    """Merge runs, which are given oldest first, to one row for each case, kernel and state.
+    """Merge runs, which are given oldest first, to one row for each `RowKey`: case, kernel and conditions.
 
     The newest row with a time determines the plan and the build. Older usable rows with the same plan and
     build are averaged with it. If the newest row is not usable, it is returned unchanged.
     """
-    found: dict[tuple[str, str, str], list[_Read]] = {}
+    found: dict[RowKey, list[_Read]] = {}
     for run in runs:
         for row in run.rows:
-            read = found.setdefault((row.case.name, row.kernel, row.case.state), [])
+            read = found.setdefault(row.key, [])
             if row.seconds is not None or not read:
                 read.append(_Read(row, build_of(run.header, row.kernel, row.case)))
     return tuple(_merged(read) for read in found.values())

@@ -13,7 +13,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
-from prunecast.validation.case import Case
+from prunecast.validation.case import Case, RowKey, recorded
 from prunecast.validation.case_maps import case_plan, check_pattern, map_of, recorded_fingerprint
 from prunecast.validation.measure.contestants import (
     Inputs,
@@ -108,9 +108,9 @@ class _Bench:
 
 
 def measure_suite(
-    suite: Suite, gpu: GpuSpec, *, skip: set[tuple[str, str, str]], seconds: float, log: Log
+    suite: Suite, gpu: GpuSpec, *, skip: set[RowKey], seconds: float, log: Log
 ) -> Iterator[Measurement]:
-    """Yield a measurement of each (case, kernel, state) of the suite that is not in `skip`.
+    """Yield a measurement of each row of the suite whose key is not in `skip`.
 
     After `seconds`, no further layer is started.
 
@@ -134,10 +134,8 @@ def measure_suite(
         log(f"{number} of {len(layers)} layers, {time.perf_counter() - began:.0f} s: {first.layer}")
 
 
-def _measure_layer(
-    bench: _Bench, cases: list[Case], skip: set[tuple[str, str, str]]
-) -> Iterator[Measurement]:
-    wanted = {case: [k for k in case.kernels if (case.name, k, case.state) not in skip] for case in cases}
+def _measure_layer(bench: _Bench, cases: list[Case], skip: set[RowKey]) -> Iterator[Measurement]:
+    wanted = {case: [k for k in case.kernels if case.key(k) not in skip] for case in cases}
     try:
         inputs = bench.inputs(cases[0])
     except MemoryError as reason:
@@ -145,7 +143,7 @@ def _measure_layer(
         return
     entries = [entry for case in cases for entry in _entries(bench, case, wanted[case], inputs)]
     for state in STATES:
-        if alike := [entry for entry in entries if entry.row.case.state == state]:
+        if alike := [entry for entry in entries if entry.row.case.conditions.state == state]:
             yield from TIMED[state](bench, alike)
 
 
@@ -184,7 +182,7 @@ def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: In
     row = replace(row, excess=excess, plan=plan, marks=wrong)
     if wrong:
         return _Entry(row, [])
-    name = f"{case.name}|{kernel}|{case.state}"
+    name = "|".join((case.name, kernel, *recorded(case.conditions).values()))
     captured = [capture(f"{name}|{r.config}", bench.stream, r.launch, r.sets) for r in runners]
     return _Entry(row, captured)
 

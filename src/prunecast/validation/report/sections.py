@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM
-from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups, family_and_state, groups_of
+from prunecast.launch import USUAL, Conditions
+from prunecast.validation.case import Group
+from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups, groups_of
 from prunecast.validation.records import read_runs
 
 
@@ -63,10 +65,9 @@ def cause_of(row: Judged, engine: str) -> str:
 
 
 class _BoardSpread(NamedTuple):
-    """Spread of measured times between runs, for one kernel and state."""
+    """Spread of measured times between runs, for one kernel and conditions."""
 
-    kernel: str
-    state: str
+    group: Group
     rows: int
     runs: float
     """Mean number of runs of a row."""
@@ -77,14 +78,14 @@ class _BoardSpread(NamedTuple):
 
 
 def board_spreads(rows: Iterable[Judged]) -> list[_BoardSpread]:
-    """Return the spread between runs for every kernel and state with rows that several runs measured."""
+    """Return the spread between runs for every group with rows that several runs measured."""
     several = (row for row in rows if row.measured.board_spread is not None)
     found = []
-    for (kernel, state), own in groups_of(several, family_and_state).items():
+    for group, own in groups_of(several, lambda row: row.group).items():
         spreads = sorted(row.measured.board_spread or 0.0 for row in own)
         runs = sum(len(row.measured.board_seconds) for row in own) / len(own)
         nine_of_ten = spreads[math.ceil(0.9 * len(own)) - 1]
-        found.append(_BoardSpread(kernel, state, len(own), runs, median(spreads), nine_of_ten))
+        found.append(_BoardSpread(group, len(own), runs, median(spreads), nine_of_ten))
     return found
 
 
@@ -122,12 +123,12 @@ def choices(rows: Iterable[Judged], engine: str) -> list[_Decision]:
     return found
 
 
-def _layer(row: Judged) -> tuple[str, str]:
-    return row.case.layer, row.case.state
+def _layer(row: Judged) -> tuple[str, Conditions]:
+    return row.case.layer, row.case.conditions
 
 
 def _product(row: Judged) -> tuple[object, ...]:
-    """Return the key of rows among which a kernel is chosen: layer, state, and pruning except tile height."""
+    """Return the key of a choice of a kernel: layer, conditions, and pruning except the height of tiles."""
     case = row.case
     return *_layer(row), case.pattern.split(":")[0], case.sparsity, case.distribution, case.seed
 
@@ -188,7 +189,7 @@ def crossings(rows: Iterable[Judged], engine: str) -> list[Crossing]:
     curves: dict[str, dict[float, Judged]] = {}
     dense: dict[str, Judged] = {}
     for row in rows:
-        if not row.counts or row.case.state != "burst":
+        if not row.counts or row.case.conditions != USUAL:
             continue
         if KERNELS[row.family].is_baseline:
             dense[row.case.layer] = row

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from prunecast.files import Output, OutputFile, OutputFolder, aside, check_outputs, folder_aside
 from prunecast.kernels import KERNELS
+from prunecast.launch import USUAL
 from prunecast.patterns import TileMap
 from prunecast.text import percent, table_markdown
+from prunecast.validation.case import GROUP_COLUMNS
 from prunecast.validation.intervals import coverages
 from prunecast.validation.judged import ErrorSummary, Judged
 from prunecast.validation.records import Run, read_runs
@@ -128,13 +130,13 @@ def _section(title: str, text: str, head: Sequence[str], rows: Sequence[Sequence
 def _families(validation: Validation) -> str:
     rows = [[*key, *_errors(summary)] for key, summary in validation.families("judge").items()]
     fit = [[*key, *_errors(summary, _FEW)] for key, summary in validation.families("fit").items()]
-    head = ("kernel", "state", "engine")
+    head = (*GROUP_COLUMNS, "engine")
     judged, fitted = table_markdown((*head, *_ERROR_HEAD), rows), table_markdown((*head, *_FEW), fit)
     return f"## By kernel\n\n{judged}\n\nThe *fit* cases, for comparison:\n\n{fitted}"
 
 
 def _suites(validation: Validation) -> str:
-    own = [row for row in _judging(validation) if row.case.state == "burst"]
+    own = [row for row in _judging(validation) if row.case.conditions == USUAL]
     rows = [
         [*key, engine, *_errors(summary, _FEW)]
         for engine in validation.engines
@@ -146,8 +148,7 @@ def _suites(validation: Validation) -> str:
 def _intervals(validation: Validation) -> str:
     rows = [
         [
-            row.kernel,
-            row.state,
+            *row.group.cells().values(),
             row.engine,
             f"{row.low:.2f} to {row.high:.2f}",
             str(row.fit_cases),
@@ -160,13 +161,19 @@ def _intervals(validation: Validation) -> str:
         "Bounds from the *fit* cases that 90 % of the cases of a new layer on a new GPU"
         " should keep, and how many *judge* cases did, each on every GPU that ran it."
     )
-    head = ("kernel", "state", "engine", "measured over predicted", "fit cases", "judge cases", "inside")
+    head = (*GROUP_COLUMNS, "engine", "measured over predicted", "fit cases", "judge cases", "inside")
     return _section("Intervals", text, head, rows)
 
 
 def _boards(validation: Validation) -> str:
     rows = [
-        [row.kernel, row.state, str(row.rows), f"{row.runs:.1f}", _percent(row.middle), _percent(row.p90)]
+        [
+            *row.group.cells().values(),
+            str(row.rows),
+            f"{row.runs:.1f}",
+            _percent(row.middle),
+            _percent(row.p90),
+        ]
         for row in board_spreads(validation.rows)
     ]
     text = (
@@ -174,7 +181,7 @@ def _boards(validation: Validation) -> str:
         " version of its library, counts with the geometric mean of its times. Slowest run over the fastest,"
         " less 1, of such rows:"
     )
-    return _section("GPUs of one model", text, ("kernel", "state", "rows", "runs", "median", "p90"), rows)
+    return _section("GPUs of one model", text, (*GROUP_COLUMNS, "rows", "runs", "median", "p90"), rows)
 
 
 def _figures(validation: Validation, folder: Path) -> str:
@@ -182,7 +189,7 @@ def _figures(validation: Validation, folder: Path) -> str:
 
     links = []
     for family in sorted({row.family for row in validation.rows}):
-        own = [row for row in validation.rows if row.family == family and row.case.state == "burst"]
+        own = [row for row in validation.rows if row.family == family and row.case.conditions == USUAL]
         file = folder / f"{family.replace(':', '-')}.png"
         scatter = draw_scatter(own, f"{family}, burst", validation.engines)
         if scatter is not None:
@@ -219,15 +226,14 @@ def _worst(validation: Validation) -> str:
     cells = [
         [
             row.case.name,
-            row.family,
-            row.case.state,
+            *row.group.cells().values(),
             f"{1e6 * (row.measured.seconds or 0):.1f}",
             f"{100 * row.error(engine):+.0f} %",
             cause_of(row, engine),
         ]
         for row in rows[:WORST]
     ]
-    head = ("case", "kernel", "state", "measured us", "error", "where it lies")
+    head = ("case", *GROUP_COLUMNS, "measured us", "error", "where it lies")
     return _section(f"The worst ten ({engine})", "", head, cells)
 
 
