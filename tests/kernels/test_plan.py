@@ -109,6 +109,7 @@ def test_the_fingerprint_names_the_work():
         {"pdl": False},
         {"b_access": "dense_tile"},
         {"fewest_steps": 3},
+        {"padded": np.array([300, 300])},
         {"tensor": "none"},
         {"dtype": "bf16"},
     ],

@@ -127,7 +127,9 @@ def _row(machine: Machine, code: Instruction) -> list[int]:
 def _work(machine: Machine, kernel: Kernel, work: Work) -> engine_state.Work:
     # The fewest steps multiply 16 columns, which are two steps where a step has 8
     behind = kernel.fewest_steps * math.ceil(16 / kernel.block_k)
-    steps = [math.ceil(len(columns) / kernel.block_k) + behind for columns in work.columns]
+    zeros = [max((i.zeros for i in work.items if i.tile == t), default=0) for t in range(len(work.columns))]
+    lengths = [len(columns) + more for columns, more in zip(work.columns, zeros, strict=True)]
+    steps = [math.ceil(length / kernel.block_k) + behind for length in lengths]
     ways = sum(program.warps for program in kernel.programs)
     ranges = 1 + max((item.token_start // kernel.block_n for item in work.items), default=0)
     token_blocks = ranges * work.box_parts
@@ -159,8 +161,8 @@ def _items(kernel: Kernel, work: Work, steps: list[int]) -> npt.NDArray[np.int64
     rows = np.zeros((len(work.items), engine.T_FIELDS), np.int64)
     for row, item in zip(rows, work.items, strict=True):
         row[engine.T_TILE], row[engine.T_KCOUNT] = item.tile, item.k_count
-        row[engine.T_MULTIPLIED] = kernel.multiplied(item.k_count)
-        row[engine.T_STEPS] = math.ceil(kernel.multiplied(item.k_count) / kernel.block_k)
+        row[engine.T_MULTIPLIED] = kernel.multiplied(item)
+        row[engine.T_STEPS] = math.ceil(kernel.multiplied(item) / kernel.block_k)
         row[engine.T_KFIRST] = sum(len(columns) for columns in work.columns[: item.tile]) + item.k_start
         row[engine.T_STEPFIRST] = sum(steps[: item.tile]) + item.k_start // kernel.block_k
         row[engine.T_ROWS], row[engine.T_TOKENS] = item.rows, item.tokens

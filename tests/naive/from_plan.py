@@ -87,6 +87,7 @@ def work_of(context: LaunchContext) -> Work:
             tile=int(work.tile[i]),
             k_start=int(work.k_start[i]),
             k_count=int(work.k_stop[i] - work.k_start[i]),
+            zeros=0 if plan.padded is None else int(plan.padded[work.tile[i]] - work.k_stop[i]),
             rows=rows[work.tile[i]],
             tokens=int(work.token_stop[i] - work.token_start[i]),
             token_start=int(work.token_start[i]),
@@ -120,7 +121,7 @@ def piled_up(items: list[Item], slots: int, sms: int) -> tuple[list[Item], list[
     left = list(items)
     at: dict[int, Item] = {}
     deep = slots * sms >= 12 * len(items)
-    if len({item.k_count for item in items}) > 1 and not deep:
+    if len({item.k_count + item.zeros for item in items}) > 1 and not deep:
         at = unequal_places(items, slots, sms)
         left = []
     elif len(items) <= sms:
@@ -164,6 +165,8 @@ def unequal_places(items: list[Item], slots: int, sms: int) -> dict[int, Item]:
 
 def _end(items: list[Item], sm: list[int], i: int) -> float:
     """What two blocks on one SM both do they do half in turns."""
-    mine = max(items[i].k_count, 1)
-    others = (max(items[j].k_count, 1) for j in range(len(items)) if j != i and sm[j] == sm[i])
+    mine = max(items[i].k_count + items[i].zeros, 1)
+    others = (
+        max(items[j].k_count + items[j].zeros, 1) for j in range(len(items)) if j != i and sm[j] == sm[i]
+    )
     return mine + sum(min(mine, other) for other in others) / 2.0

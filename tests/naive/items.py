@@ -25,7 +25,7 @@ class Items:
             return None
         item = self.work.items[number]
         base = block.runs[-1].base + block.runs[-1].steps if block.runs else 0
-        steps = math.ceil(self.kernel.multiplied(item.k_count) / self.kernel.block_k)
+        steps = math.ceil(self.kernel.multiplied(item) / self.kernel.block_k)
         early = block.sm.number < self.work.early_sms
         block.runs.append(Run(number, item, base, steps, early))
         block.sm.items += 1

@@ -61,9 +61,10 @@ class Kernel:
     block_k: int = 16
     fewest_steps: int = 0
 
-    def multiplied(self, k_count: int) -> int:
-        """Columns that an item multiplies, which keeps so many."""
-        return max(k_count, (self.fewest_steps - 1) * self.block_k + 16) if self.fewest_steps else k_count
+    def multiplied(self, item: "Item") -> int:
+        """Columns that an item multiplies."""
+        fewest = (self.fewest_steps - 1) * self.block_k + 16 if self.fewest_steps else 0
+        return max(item.k_count + item.zeros, fewest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,8 @@ class Item:
     tile: int = 0
     k_start: int = 0
     k_count: int = 16
+    zeros: int = 0
+    """Columns of zeros behind the kept ones, if the item is a whole tile."""
     rows: int = 16
     tokens: int = 16
     token_start: int = 0

@@ -79,7 +79,7 @@ def applicable(kernel: Kernel, program: WarpProgram, work: Work, rank: int, run:
     for code, current in passes(program, run.steps, kernel.stages):
         if applies(kernel, code, rank, run, current):
             columns = step_columns(kernel, work, code, run, current)
-            left = kernel.multiplied(run.item.k_count) - (current + code.ahead) * kernel.block_k
+            left = kernel.multiplied(run.item) - (current + code.ahead) * kernel.block_k
             yield Todo(code, run, current, columns, min(kernel.block_k, left))
 
 

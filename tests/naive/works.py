@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.program import Op
 from tests.naive.records import POLICIES, Item, Kernel, Machine, Work
 
 __all__ = ["machines", "works"]
@@ -78,16 +79,20 @@ def _parts(draw: DrawFn, kernel: Kernel, whole: Item, group: int) -> list[Item]:
 @st.composite
 def works(draw: DrawFn, kernel: Kernel, machine: Machine) -> Work:
     """Up to thirty items under any schedule, where every part stands before the owners that wait for it."""
+    boxes = any(i.op is Op.COPY_B for program in kernel.programs for i in program.step)
     tiles = draw(st.lists(_tile_columns(), max_size=5))
     items: list[Item] = []
     groups = 0
     for tile, columns in enumerate(tiles):
-        rows = draw(st.integers(1, kernel.block_m))
+        rows, zeros = draw(st.integers(1, kernel.block_m)), draw(st.sampled_from((0, 0, 1, 40)))
+        zeros = 0 if boxes else zeros
         for token_block in draw(st.sampled_from(((0,), (1,), (0, 1)))):
             # The second token range is ragged, the same in every item.
             tokens = kernel.block_n if token_block == 0 else 5
             place = {"tile": tile, "token_start": token_block * kernel.block_n, "tokens": tokens}
-            parts = draw(_parts(kernel, Item(k_count=len(columns), rows=rows, **place), groups))
+            whole = Item(k_count=len(columns), rows=rows, **place)
+            parts = draw(_parts(kernel, whole, groups))
+            parts = [replace(whole, zeros=zeros)] if len(parts) == 1 else parts
             groups += len(parts) > 1
             items += parts
     items = sorted(draw(st.permutations(items)), key=lambda item: item.parts > 1 and item.owner)

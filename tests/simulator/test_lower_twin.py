@@ -1,5 +1,7 @@
 """Real kernels: the engine runs the lowered plan, its slow twin reads the plan itself, and they agree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,13 @@ def test_every_kernel(kernel: str, capability: int) -> None:
     if kernel == "cusparselt":  # takes whole groups of 8
         tokens = 152
     assert_agree(example_plan(kernel, M, K, tokens, gpu), gpu)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_are_padded_each_to_another_length(seed: int) -> None:
+    plan = fastest_plan("csr", elements_of_density(40, 64, 0.2), 24, "fp16", toy_gpu(sm_count=3))
+    zeros = np.random.default_rng(seed).choice([0, 1, 70], plan.tiles.tile_count)
+    assert_agree(replace(plan, padded=plan.tiles.kept_per_tile + zeros), toy_gpu(sm_count=3))
 
 
 def test_one_token_blocks_that_lie_together() -> None:

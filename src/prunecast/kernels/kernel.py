@@ -55,8 +55,9 @@ class LaunchTraits(NamedTuple):
     """Properties of the launches of one plan on one GPU that are not in the plan."""
 
     co_resident: bool = False
-    """True if, with programmatic dependent launch, the blocks of the next launch fit on the SMs together with
-    the blocks of this launch, and each block has one item."""
+    """True if each block has one item and lets the next launch start at once (programmatic dependent launch),
+    so that blocks of the next launch start on free slots, and as blocks of this one end. How many do so early
+    follows from the occupancy: none if the first launch fills all slots."""
     registers_per_thread: int = 0
     """Registers per thread as compiled for the GPU; 0 if the number in the plan is exact."""
     cycles_per_column: float = 0.0
@@ -68,7 +69,9 @@ class LaunchTraits(NamedTuple):
     prefetches_weights: bool = False
     """True if producer warps read indices and weights before `griddepcontrol.wait`, and B after it."""
     aligns_rows: bool = False
-    """True if rows of B and C that are not aligned are copied to and from aligned rows by other launches."""
+    """True if rows of B and C that are not aligned are copied to and from aligned rows by other launches, as
+    every `Operator` does. Planners state it from compute capability 9.0, where these copies were measured;
+    predictions of older GPUs omit their time."""
     weights_evict_first: bool = False
     """True if weights are read with an evict-first policy, so that B stays in L2 during the launch."""
     other_launches_s: float = 0.0

@@ -25,7 +25,6 @@ from prunecast.plan.kernel_plan import (
     KernelPlan,
     PlanDoesNotFit,
     Schedule,
-    WorkList,
 )
 from prunecast.plan.program import WarpProgram, bind
 
@@ -166,7 +165,7 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, conditions: Conditions = USUA
     co_resident, programs = traits.co_resident and plan.pdl and plan.item_count > 0, plan.programs
     places, resident = None, 0.0
     if co_resident:
-        columns = block_columns(plan.work)
+        columns = block_columns(plan)
         resident = resident_share(
             columns,
             fit.blocks_per_sm,
@@ -203,12 +202,12 @@ def launch_costs(gpu: GpuSpec) -> Costs:
     return load_costs("prunecast.launch", gpu.compute_capability)
 
 
-def block_columns(work: WorkList) -> Columns:
-    """Return the kept columns of each block, or 1 for each block if all are equal.
+def block_columns(plan: KernelPlan) -> Columns:
+    """Return the columns that each block multiplies, or 1 for each block if all are equal.
 
     The placement of blocks depends only on the proportions of these numbers.
     """
-    columns = work.k_stop - work.k_start
+    columns = plan.multiplied_columns
     return (1,) * columns.size if (columns == columns[:1]).all() else tuple(columns.tolist())
 
 
@@ -218,7 +217,7 @@ def burst_contexts(context: LaunchContext) -> list[tuple[float, LaunchContext]]:
     A burst is a series of back-to-back launches of the same plan. The fractions sum to 1.
     """
     blocks, sms = context.plan.item_count, context.gpu.sm_count
-    if context.places is None or blocks > sms or len(set(block_columns(context.plan.work))) > 1:
+    if context.places is None or blocks > sms or len(set(block_columns(context.plan))) > 1:
         return [(1.0, context)]
     placements = burst_placements(blocks, context.fit.blocks_per_sm, sms)
     return [(one.share, replace(context, places=one.places)) for one in placements] or [(1.0, context)]

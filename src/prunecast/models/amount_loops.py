@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
     columns: FloatArray
     """Number of kept columns."""
     multiplied: FloatArray
-    """Kept columns, plus columns of zeros that pad short items to `KernelPlan.fewest_steps` k-steps."""
+    """Kept columns, plus columns of zeros (`KernelPlan.padded`, `KernelPlan.fewest_steps`)."""
     rows_share: FloatArray
     """Rows divided by `block_m`."""
     tokens_share: FloatArray

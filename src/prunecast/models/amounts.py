@@ -1,8 +1,8 @@
 """Work counts of a plan (instructions, bytes, tensor FMA), summed from its warp programs.
 
-The counts do not depend on the GPU's speed. Work items with equal numbers of rows, tokens, kept columns and
-k-slices have equal counts if both write C or both write partial sums. They are one *kind* of item, and counts
-are stored once per kind.
+The counts do not depend on the GPU's speed. Work items with equal numbers of rows, tokens, kept and padded
+columns and k-slices have equal counts if both write C or both write partial sums. They are one *kind* of
+item, and counts are stored once per kind.
 """
 
 from dataclasses import dataclass, field
@@ -135,7 +135,7 @@ def _tile_reads(plan: KernelPlan, kinds: _ItemKinds, tokens: FloatArray) -> Floa
 
 def _sizes_of(plan: KernelPlan, kinds: _ItemKinds, columns: IntArray) -> Sizes:
     work, shape, item = plan.work, plan.shape, kinds.example
-    multiplied = plan.at_least_fewest_steps(columns).astype(np.float64)
+    multiplied = plan.multiplied_columns[item].astype(np.float64)
     return Sizes(
         steps=np.ceil(multiplied / shape.block_k),
         columns=columns.astype(np.float64),
@@ -182,6 +182,7 @@ def _keys(plan: KernelPlan) -> Index:
     key = np.zeros(plan.item_count, np.int64)
     for size in (
         work.k_stop - work.k_start,
+        *(() if plan.padded is None else (plan.multiplied_columns,)),
         work.token_stop - work.token_start,
         plan.tiles.rows_per_tile[work.tile],
         work.parts,

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.hardware.occupancy import BlockResources
 from prunecast.patterns.element_map import ElementMap
-from prunecast.patterns.tile_map import IntArray, OfTiles, TileMap, frozen_columns
+from prunecast.patterns.tile_map import IntArray, OfTiles, TileMap, frozen_columns, frozen_int32
 from prunecast.plan.conv_grid import ConvGrid
 from prunecast.plan.conv_shape import ConvShape
-from prunecast.plan.program import WarpProgram
+from prunecast.plan.program import Op, WarpProgram
 
 OWN_DTYPES = ("fp16", "bf16", "fp32", "tf32")
 """Formats of the project's kernels; the vendor's libraries also multiply `fp8` (e4m3) and `int8`."""
@@ -113,6 +113,9 @@ class KernelPlan(OfTiles):
     fewest_steps : least number of k-steps of an item; 0 for no minimum. Otherwise an item with fewer kept
         columns than (fewest_steps - 1) * block_k + 16 is padded to this number with columns of zeros; its
         last k-step then has 16 columns
+    padded : (tiles,) columns that an item of each tile multiplies, at least the kept ones, for a kernel that
+        pads short rows with zeros, each tile differently. Columns of zeros count as kept ones in all amounts
+        of programs but bytes of B. None if only `fewest_steps` pads. Tiles with padding are not split
     config : argument of the planner, whose `str` is its short name; empty if the kernel has only one config
     experts : number of matrices of equal height that are stacked along M in A (mixture of experts). Each item
         multiplies tokens of one expert. All experts write the same M / experts rows of C, in different
@@ -143,6 +146,7 @@ class KernelPlan(OfTiles):
     source: ConvShape | ConvGrid | None = None
     cluster: int = 1
     fewest_steps: int = 0
+    padded: IntArray | None = None
     experts: int = 1
     pdl: bool = False
     config: Any = ""
@@ -152,6 +156,8 @@ class KernelPlan(OfTiles):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*frozen_columns(self.work)))
+        if self.padded is not None:
+            object.__setattr__(self, "padded", frozen_int32(self.padded))
         object.__setattr__(self, "m", self.tiles.m)
         object.__setattr__(self, "k", self.tiles.k)
         object.__setattr__(self, "item_count", int(self.work.tile.size))
@@ -208,15 +214,9 @@ class KernelPlan(OfTiles):
     @property
     def multiplied_columns(self) -> IntArray:
         """Number of columns that each item multiplies, (items,) int32: its kept columns, and the columns of
-        zeros that `fewest_steps` requires.
+        zeros that `padded` and `fewest_steps` require.
         """
-        return self.at_least_fewest_steps(self.work.k_stop - self.work.k_start)
-
-    def at_least_fewest_steps(self, columns: IntArray) -> IntArray:
-        """Return `columns`, each raised to at least (`fewest_steps` - 1) * block_k + 16.
-
-        If `fewest_steps` is 0, `columns` stay unchanged.
-        """
+        columns = self.work.k_stop - self.work.k_start if self.padded is None else self.padded[self.work.tile]
         if self.fewest_steps == 0:
             return columns
         return np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16).astype(np.int32)
@@ -257,7 +257,8 @@ def _digest(plan: KernelPlan, inner: bytes = b"") -> str:
     for column in fields(plan):
         # The short name of a config is enough, since other columns contain its numbers
         value = str(plan.config) if column.name == "config" else getattr(plan, column.name)
-        if column.init and (column.name != "inner" or not inner):
+        unused = column.name == "padded" and value is None  # So that older plans keep their fingerprints
+        if column.init and not unused and (column.name != "inner" or not inner):
             digest.update(_bytes_of(value))
     return digest.hexdigest()[:16]
 
@@ -266,6 +267,8 @@ def _bytes_of(column: Any) -> bytes:
     """Return the bytes of a field to hash: fingerprint of a map, arrays of a work list, `repr` of others."""
     if isinstance(column, TileMap | ElementMap):
         return column.fingerprint().encode()
+    if isinstance(column, np.ndarray):
+        return column.tobytes()
     if isinstance(column, WorkList):
         return b"".join(part.tobytes() for part in column)
     if isinstance(column, tuple) and column and isinstance(column[0], WarpProgram):
@@ -338,8 +341,16 @@ def _check_experts(plan: KernelPlan) -> None:
 
 
 def _check_items(plan: KernelPlan) -> None:
-    """Raise PlanDoesNotFit if an item exceeds its tile, the tokens of B, or the block's tile of C."""
-    work, tiles, shape = plan.work, plan.tiles, plan.shape
+    """Raise PlanDoesNotFit if an item exceeds its tile, the tokens of B, or the block's tile of C, or if it
+    cannot be padded.
+    """
+    work, tiles, shape, padded = plan.work, plan.tiles, plan.shape, plan.padded
+    if padded is not None:
+        kept, boxes = tiles.kept_per_tile, any(i.op is Op.COPY_B for p in plan.programs for i in p.step)
+        if padded.shape != kept.shape or np.any(padded < kept) or np.any(work.parts > 1) or boxes:
+            raise PlanDoesNotFit(
+                f"{plan.kernel}: padded columns are of whole tiles, at least those kept, without boxes of B"
+            )
     if work.tile.size == 0:
         return
     if work.tile.min() < 0 or work.tile.max() >= tiles.tile_count:

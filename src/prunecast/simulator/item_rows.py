@@ -25,7 +25,8 @@ def first_steps(plan: KernelPlan, block_k: int) -> tuple[np.ndarray, int]:
     work = plan.work
     # Add the steps of padding after the last columns, so that no two steps share a segment
     if np.all(work.k_start % block_k == 0):
-        steps = -(-plan.tiles.kept_per_tile // block_k) + plan.fewest_steps
+        columns = plan.tiles.kept_per_tile if plan.padded is None else plan.padded
+        steps = -(-columns // block_k) + plan.fewest_steps
         base = np.concatenate(([0], np.cumsum(steps, dtype=np.int64)))
         return base[work.tile] + work.k_start // block_k, int(base[-1])
     begins = work.tile.astype(np.int64) * (int(work.k_start.max()) + 1) + work.k_start
