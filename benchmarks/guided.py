@@ -37,6 +37,7 @@ from prunecast.models import Estimate, estimate
 from prunecast.patterns import TileMap, parse_pattern, weigh
 from prunecast.patterns.sources import read_weights
 from prunecast.simulator import SimResult, simulate
+from prunecast.validation.measure.rotation import rotating_sets
 
 WEIGHTS = Path(__file__).parent.parent / "examples" / "stdlib_lm" / "weights.safetensors"
 KERNELS = ("tile-wise", "stspmm")
@@ -242,13 +243,13 @@ def measured(pair: Pair) -> list[float]:
     import cupy as cp
 
     from benchmarks.on_gpu.check import check, random_inputs
-    from benchmarks.on_gpu.timing import contestant, rotations, take_turns
+    from benchmarks.on_gpu.timing import MOST_SETS, contestant, take_turns
     from prunecast.kernels.compile import compile
 
     (m, k), n = pair.layer.weights.shape, pair.layer.n
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
-        count = rotations(2 * (m * k * SPARSITY + k * n + m * n))
+        count = rotating_sets(2 * (m * k * SPARSITY + k * n + m * n), most=MOST_SETS)
         random = cp.random.RandomState(1)
         bs = [random.standard_normal((k, n), dtype=cp.float32).astype(cp.float16) for _ in range(count)]
         cs = [cp.zeros((m, n), cp.float16) for _ in range(count)]

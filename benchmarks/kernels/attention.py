@@ -23,6 +23,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from prunecast.validation.measure.rotation import rotating_sets
+
 BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -30,7 +32,7 @@ BACKENDS = {
     "math": SDPBackend.MATH,
 }
 GRAPH_S, MOST_LAUNCHES, REPLAYS, REST_S = 4e-3, 60, 5, 0.01
-L2_BYTES, MOST_SETS, MOST_BYTES = 60e6, 48, 6e9
+MOST_SETS, MOST_BYTES = 48, 6e9
 COLUMNS = (
     *("kind", "kernel_source", "mask", "batch_size", "isl", "step", "num_heads", "num_key_value_heads"),
     *("head_dim", "window_size", "sets", "seconds", "names"),
@@ -209,7 +211,7 @@ def main() -> None:
             size = 2.0 * (q.numel() + 2 * first[1].numel())
             sets = 1
             if case.kind == "generation":
-                sets = max(2, min(MOST_SETS, int(2.2 * L2_BYTES / size) + 1, int(MOST_BYTES / size)))
+                sets = rotating_sets(size, most=min(MOST_SETS, int(MOST_BYTES / size)))
             call = call_of(case, [first, *(operands(case) for _ in range(sets - 1))])
             try:
                 with torch.no_grad(), sdpa_kernel(BACKENDS.get(backend, list(BACKENDS.values()))):

@@ -26,6 +26,7 @@ from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.launch import CacheState
 from prunecast.models import estimate
 from prunecast.simulator import simulate
+from prunecast.validation.measure.rotation import rotating_sets
 
 DENSITY, DTYPE = 0.25, "fp16"
 STATES = ("cold", "model", "warm")
@@ -33,7 +34,6 @@ LARGE = ((1024, 512), (1024, 2048), (1024, 8192), (2048, 1024), (2048, 4096), (4
 SIZES = (*LARGE, (4096, 4096), (8192, 2048))
 """Rows and columns of A, and tokens."""
 SMALL_SIZES = ((2048, 1), (4096, 1), (4096, 8))
-COLD_BYTES, MOST_SETS = 2.2 * 60e6, 240
 Planned = Future[KernelPlan] | None
 """A kernel of the project."""
 RECORD = Path(__file__).parents[1] / "measured" / "l2-states-2026-11-23.csv"
@@ -100,11 +100,6 @@ def _measured(product: Product, plan: Planned, stream: Any, turns: int) -> dict[
     }
 
 
-def _sets(size: float) -> int:
-    """Sets of so many bytes that exceed twice the L2 together."""
-    return min(max(int(np.ceil(COLD_BYTES / size)), 2), MOST_SETS)
-
-
 def _launches(product: Product, plan: Planned, stream: Any) -> Iterator[tuple[str, Callable[[int], Any]]]:
     """For each state and form the launch with a number."""
     import cupy as cp
@@ -112,7 +107,7 @@ def _launches(product: Product, plan: Planned, stream: Any) -> Iterator[tuple[st
     _, side, n = product
     own = product.kernel != "dense"
     weight_bytes = 2.0 * side * side * (DENSITY if own else 1.0)
-    weights, count = _sets(weight_bytes), _sets(weight_bytes + 4.0 * side * n)
+    weights, count = rotating_sets(weight_bytes), rotating_sets(weight_bytes + 4.0 * side * n)
     random = cp.random.RandomState(1)
     # Sums of so many products keep the size of B, so that a chain neither grows nor dies out
     spread = (side * (DENSITY if own else 1.0)) ** -0.5

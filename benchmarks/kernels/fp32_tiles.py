@@ -25,6 +25,7 @@ from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import simulate
+from prunecast.validation.measure.rotation import rotating_sets
 from prunecast.validation.tolerance import error_bound
 
 LAYERS = ((4096, 4096, 256), (4096, 4096, 2048), (768, 3072, 4096), (2048, 2048, 1000))
@@ -60,14 +61,14 @@ def _in_torch(stream: Any, a: Any, bs: list[Any], *, sparse: bool) -> Callable[[
 def _run(layer: tuple[int, int, int], name: str) -> list[dict[str, Any]]:
     import cupy as cp
 
-    from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
+    from benchmarks.on_gpu.timing import MOST_SETS, contestant, take_turns
 
     m, k, n = layer
     gpu, rng = load_gpu(name), np.random.default_rng(m)
     weights = rng.standard_normal((m, k), dtype=np.float32)
     pattern = parse_pattern("tile-wise:128")
     mask = pattern.prune({"w": abs(weights)}, SPARSITY)["w"]
-    sets = sets_for(4.0 * (m * k / 4 + k * n + m * n), "cold")
+    sets = rotating_sets(4.0 * (m * k / 4 + k * n + m * n), most=MOST_SETS)
     bs = [cp.random.standard_normal((k, n), dtype=cp.float32) for _ in range(sets)]
     pruned, stream = cp.asarray(weights * mask), cp.cuda.Stream(non_blocking=True)
     tiles = pattern.map(mask)

@@ -19,13 +19,13 @@ import torch
 
 from benchmarks.kernels.attention import first_seconds, seconds_of
 from prunecast.kernels.libraries.experts.routing import expert_loads
+from prunecast.validation.measure.rotation import rotating_sets
 
 LAYERS = ((128, 8, 2048, 768), (8, 2, 4096, 14336), (64, 6, 2048, 1408), (160, 8, 5120, 1536))
 """Experts, experts of a token, hidden and inner width: Qwen3-30B-A3B, Mixtral, DeepSeek-V2-Lite, GLM."""
 TOKENS = (1, 16, 64, 256, 1024, 4096)
 ROUTINGS = ("balanced", "power-law:1.01")
 SIDES = (1024, 2048, 4096, 8192)
-L2_BYTES = 60e6
 COLUMNS = ("kind", "m", "k", "n", "experts", "per_token", "routing", "seconds")
 
 
@@ -61,7 +61,7 @@ def call_of(case: Case) -> Callable[[int], Any]:
         weights = torch.randn(case.experts, case.m, case.k, dtype=torch.bfloat16, device="cuda")
         ends = torch.tensor(loads.cumsum(), dtype=torch.int32, device="cuda")
         return lambda number: torch._grouped_mm(x, weights.transpose(1, 2), offs=ends)
-    sets = int(2 * L2_BYTES / (case.m * case.k)) + 2
+    sets = rotating_sets(case.m * case.k)
 
     def fp8(rows: int) -> Any:
         return torch.randn(rows, case.k, device="cuda").to(torch.float8_e4m3fn)

@@ -23,6 +23,7 @@ from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.simulator import simulate
+from prunecast.validation.measure.rotation import rotating_sets
 
 LAYERS = ((4224, 4096, 512), (2048, 4096, 256), (1024, 8192, 512))
 SLICES = (1, 2, 4)
@@ -67,14 +68,14 @@ def measure(layer: tuple[int, int, int], gpu: GpuSpec) -> list[str]:
     """Return a line for each case of a layer whose results are right."""
     import cupy as cp
 
-    from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
+    from benchmarks.on_gpu.timing import MOST_SETS, contestant, take_turns
 
     m, k, n = layer
     weights, mask = layer_of(m, k)
     found = list(cases(weights, mask, n, gpu))
     with ThreadPoolExecutor() as pool:
         operators = list(pool.map(lambda case: compile(case.plan, weights), found))
-    sets = sets_for(2.0 * (m * k / 4 + k * n + m * n), "cold")
+    sets = rotating_sets(2.0 * (m * k / 4 + k * n + m * n), most=MOST_SETS)
     bs = [cp.random.standard_normal((k, n), dtype=cp.float32).astype(cp.float16) for _ in range(sets)]
     pruned, stream, runs = cp.asarray(weights * mask), cp.cuda.Stream(non_blocking=True), []
     for number, (case, operator) in enumerate(zip(found, operators, strict=True)):

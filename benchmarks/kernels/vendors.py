@@ -25,6 +25,7 @@ from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, plan_dense
 from prunecast.models import estimate
 from prunecast.validation.case import use_by_rule
+from prunecast.validation.measure.rotation import rotating_sets
 
 DENSE_SIZES = (
     *((4096, 4096, n) for n in (16, 128, 256, 1024, 2048, 4096)),
@@ -41,7 +42,7 @@ SPARSE_SIZES = (
 )
 """Rows and columns of A, and tokens."""
 BYTES, OUTPUT_BYTES = {"fp16": 2, "fp8": 1, "int8": 1}, {"fp16": 2, "fp8": 2, "int8": 4}
-COLD_BYTES, MOST_SETS = 2.2 * 60e6, 64
+MOST_SETS = 64
 RECORD = Path(__file__).parents[1] / "measured" / "vendors-2026-11-23.csv"
 
 
@@ -96,7 +97,7 @@ def _measured(product: Product, stream: Any, turns: int) -> dict[str, float]:
     item = BYTES[product.dtype]
     _, _, m, k, n = product
     size = item * (m * k + k * n) + OUTPUT_BYTES[product.dtype] * m * n
-    sets = min(max(int(np.ceil(COLD_BYTES / size)), 2), MOST_SETS)
+    sets = rotating_sets(size, most=MOST_SETS)
     forms = _dense_forms if product.kernel == "dense" else _sparse_forms
     contestants = [
         contestant(name, stream, _kept(launch, sets), sets=sets) for name, launch in forms(product, sets)

@@ -12,10 +12,11 @@ import torch
 from torch.nn.functional import conv2d
 
 from benchmarks.on_gpu.conv_cases import CUDNN, SMALL, Case, filters_of
-from benchmarks.on_gpu.timing import contestant, sets_for, take_turns
+from benchmarks.on_gpu.timing import contestant, take_turns
 from prunecast.kernels import KernelPlan, compile
 from prunecast.patterns import TileMap
 from prunecast.torch.planes import images_in, planes_of
+from prunecast.validation.measure.rotation import rotating_sets
 
 __all__ = ["run"]
 
@@ -68,7 +69,7 @@ class _Layer:
         shape = (case.batch, case.channels, case.size, case.size)
         torch.manual_seed(1)
         moved = 2 * (case.batch * case.size**2 * case.channels + case.grid.conv.n * case.filters)
-        self.sets = min(sets_for(moved, "cold"), MOST_SETS) if case not in SMALL else 1
+        self.sets = rotating_sets(moved, most=MOST_SETS) if case not in SMALL else 1
         self.xs = [torch.randn(shape, device="cuda").half() for _ in range(self.sets)]
         self.padding = case.kernel // 2
         self._wanted: dict[bytes, Any] = {}

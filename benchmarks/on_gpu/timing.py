@@ -1,10 +1,9 @@
 """Timing on the GPU: CUDA graphs of at most 4 ms, all contestants in turn, with rests: bursts.
 
-The card never reaches its power limit. L2 is cold, where inputs rotate over more than twice its size, or
-warm, where one set stays in it.
+The card never reaches its power limit. L2 is cold where inputs rotate (`validation.measure.rotation`), or
+warm where one set stays in it.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +13,8 @@ from prunecast.validation.measure.timing import Burst, CupyStream, capture
 MOST_LAUNCHES = 200
 BURST = Burst(graph_s=4e-3, least=1, most=MOST_LAUNCHES)
 REST_SECONDS = 0.03
-L2_BYTES = 60e6
 MOST_SETS = 64
-
-
-def rotations(set_bytes: float) -> int:
-    """Input sets to rotate over, so that they exceed twice the L2 together."""
-    return min(max(math.ceil(2.2 * L2_BYTES / set_bytes), 2), MOST_SETS)
-
-
-def sets_for(set_bytes: float, l2: str) -> int:
-    """Input sets for a cold or a warm L2."""
-    return 1 if l2 == "warm" else rotations(set_bytes)
+"""Maximum of `rotating_sets` in these benchmarks."""
 
 
 def contestant(name: str, stream: Any, launch: Callable[[int], object], *, sets: int) -> Contestant:

@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from benchmarks.kernels.attention import L2_BYTES, first_seconds, seconds_of
+from benchmarks.kernels.attention import first_seconds, seconds_of
 from prunecast.hardware import load_gpu
 from prunecast.patterns import dense_tile_map, parse_pattern
 from prunecast.torch.epilogue import PLAIN
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.packed import PackedProduct
+from prunecast.validation.measure.rotation import rotating_sets
 
 GPU = "h200-sxm"
 TOKENS = ((4096, 768), (4096, 1024), (4096, 1152), (8192, 1536), (4096, 2048), (4096, 3072), (2048, 4096))
@@ -171,8 +172,7 @@ def products() -> Iterator[Timed]:
             weight *= torch.from_numpy(tiles.mask()).cuda()
         layouts = layouts_for(tiles, "fp16", gpu, tokens, few_tokens=False, two_of_four=is_two_of_four)
         product = PackedProduct(weight, tiles, None, gpu=gpu, max_tokens=tokens, layouts=layouts)
-        size = 2.0 * (k * tokens + m * tokens)
-        sets = max(2, int(1.2 * L2_BYTES / size) + 1)
+        sets = rotating_sets(2.0 * (k * tokens + m * tokens))
         xs, ys = [random(k, tokens) for _ in range(sets)], [random(tokens, m) for _ in range(sets)]
         given = (product.images, product.tiles, None, tokens, m)
         last = (gpu.name, product.plan)

@@ -5,7 +5,6 @@ one set. A result is checked for all tokens or for a sample of them: every eleme
 float64 result within its rounding bound.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,14 +20,12 @@ from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.tile_rows import columns_of_any
 from prunecast.validation.measure.libraries import CsrProduct, CublasProduct
+from prunecast.validation.measure.rotation import rotating_sets
 from prunecast.validation.tolerance import OUTPUT_ROUNDOFF, error_bound
 
 FLOATS = {"fp16": cp.float16, "fp32": cp.float32}
 """Number formats of CuPy; bf16 values are stored as their bits in uint16."""
 
-COLD_BYTES = 2.2 * 60e6
-"""Minimum number of bytes of all sets of operands together: more than twice the L2 of an H200."""
-MOST_SETS = 240
 ALIGN = 128
 """Alignment of a slice of a pool, in elements."""
 
@@ -50,20 +47,15 @@ class Inputs(NamedTuple):
     outputs: Any
 
     def sets(self, kept_bytes: float, rows_read: int | None = None) -> int:
-        """Return the number of sets of operands to rotate over, so that none is still in L2 at its next use.
+        """Return the number of sets of operands to rotate over (`rotating_sets`).
 
         Parameters
         ----------
         kept_bytes : bytes of the weights that a launch reads
         rows_read : rows of B that a launch reads; None for all K
-
-        Rows of B that are not read must not count. In an earlier version they did: 98 % sparse products then
-        read only 46 MB in all sets together, much of which stayed in L2, and ran 5 to 14 % faster than with
-        three times as many sets (H200, 2026-11-22).
         """
         rows = self.k if rows_read is None else rows_read
-        one = kept_bytes + DTYPE_BYTES[self.dtype] * self.n * (rows + self.m)
-        return min(max(math.ceil(COLD_BYTES / one), 2), MOST_SETS)
+        return rotating_sets(kept_bytes + DTYPE_BYTES[self.dtype] * self.n * (rows + self.m))
 
     def a(self, i: int) -> Any:
         """Return the dense weights (M, K) of set i, from the second half of the pool."""
