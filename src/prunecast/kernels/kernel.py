@@ -73,7 +73,8 @@ class LaunchTraits(NamedTuple):
     every `Operator` does. Planners state it from compute capability 9.0, where these copies were measured;
     predictions of older GPUs omit their time."""
     weights_evict_first: bool = False
-    """True if weights are read with an evict-first policy, so that B stays in L2 during the launch."""
+    """True if weights are read with an evict-first policy, so that B stays in L2 during the launch. What L2
+    contains when the launch begins does not depend on it (`launch.context.gpu_as_found`)."""
     other_launches_s: float = 0.0
     """Seconds of the additional kernels that a library launches for the product."""
 

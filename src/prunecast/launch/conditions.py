@@ -8,6 +8,9 @@ l2      the operands that are in L2 when a launch begins (`CacheState`). `contex
 
 The conditions do not depend on each other, and are no part of a plan. A new value of `state` is a new key of
 `CLOCKS` in `hardware/clock.py`; measuring it is a new entry of `TIMED` in `validation/measure/suite_run.py`.
+A new value of `l2` is a name in `L2_STATES`, its words in `Conditions.words`, and the fractions of A, B and C
+that L2 contains in `context.gpu_as_found`. ARCHITECTURE.md ("To change how a layer is timed") lists which
+commands accept and which files measure and state each condition.
 """
 
 from dataclasses import dataclass

@@ -37,7 +37,13 @@ cached result of `_with_l2`. Kind: choice, fine enough.
 def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
     """Return the spec with DRAM rates and latency adjusted to the fraction of the operands that is in L2.
 
-    The state `cold` returns `gpu` itself.
+    The state `cold` returns `gpu` itself. Other states differ in the fractions of A, of B and of C that L2
+    contains; a new state is a branch that computes these fractions. Two simplifications are deliberate:
+
+    * A and B get one DRAM rate, from the fraction of their bytes together. Both engines have a single rate of
+      DRAM reads.
+    * Weights that a kernel reads evict-first (`LaunchTraits.weights_evict_first`) are kept like other data,
+      although L2 evicts them before B. No product of such a kernel was measured with operands in L2.
     """
     if l2.name == "cold":
         return gpu
