@@ -102,8 +102,8 @@ def ring_steps(case: Case) -> int:
 
 
 def _ring_steps(programs: tuple[WarpProgram, ...], stages: int) -> int:
-    code = (i for program in programs for i in (*program.begin, *program.step))
-    return max(stages, max((i.ahead for i in code), default=0) + 1, 2)
+    ahead = (i.ahead for program in programs for i in (*program.begin, *program.step))
+    return max(stages, max(ahead, default=0) + 1, 2)
 
 
 class _Steps(NamedTuple):

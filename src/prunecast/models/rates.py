@@ -63,10 +63,11 @@ class ProgramTraits(NamedTuple):
 @lru_cache(maxsize=1024)
 def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
     """Return the properties of warp programs."""
-    steps = [i for program in programs for i in program.step]
     return ProgramTraits(
         runs_ahead=any(program.fetches and not program.multiplies for program in programs),
-        copies_through_registers=any(i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for i in steps),
+        copies_through_registers=any(
+            i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for program in programs for i in program.step
+        ),
         waits_for_parts=any(i.op is Op.WAIT_PARTS for program in programs for i in program.end),
         gathered_lines=gather_line_cost(programs),
         stores=store_cost(programs),

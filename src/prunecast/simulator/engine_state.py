@@ -186,7 +186,8 @@ def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: i
 
 def new_state(machine: Machine, program: Program, work: Work) -> State:
     """Return the initial state of a run, before the first block starts."""
-    scalars, sizes = _scalars(machine, program, work), _table_sizes(machine, program, work)
+    scalars = _scalars(machine, program, work)
+    sizes = _table_sizes(machine, program, scalars, work)
     size = e.SCALARS
     for at, own in sizes.items():
         scalars[at] = size
@@ -215,20 +216,21 @@ def _scalars(machine: Machine, program: Program, work: Work) -> list[int]:
     scalars[e.N_SCHEDULE : e.N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
     scalars[e.N_PANEL : e.N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
     scalars[e.N_INDEX_BASE : e.N_A_WAYS + 1] = work.index_base, work.a_ways
-    scalars[e.N_SEGMENTS], scalars[e.N_LEAVES] = work.segments + work.item.shape[0], _leaves(machine)
+    scalars[e.N_SEGMENTS] = work.segments + work.item.shape[0]
+    scalars[e.N_LEAVES] = 1 << max(machine.sms - 1, 0).bit_length()
     scalars[e.N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
-    scalars[e.N_PLACES] = _places(machine)
+    scalars[e.N_PLACES] = -(-machine.slots * machine.warps // machine.partitions)
     scalars[e.N_ROWS_IN_L2] = int(work.rows_in_l2)
     scalars[e.N_EARLY_SMS] = work.early_sms
     scalars[e.N_MOST_UNWRITTEN] = (machine.l2_capacity * machine.dram_write_ticks) >> 10
     return scalars
 
 
-def _table_sizes(machine: Machine, program: Program, work: Work) -> dict[int, int]:
+def _table_sizes(machine: Machine, program: Program, scalars: list[int], work: Work) -> dict[int, int]:
     """Return the number of values of each table, in their order in the array."""
     slots, parts = machine.sms * machine.slots, machine.sms * machine.partitions
     rings, roles = slots * max(machine.stages, 1) * e.R_FIELDS, program.role_warps.size
-    warps, leaves = parts * _places(machine), 2 * _leaves(machine)
+    warps, leaves = parts * scalars[e.N_PLACES], 2 * scalars[e.N_LEAVES]
     return {
         e.AT_CODE: program.code.size,
         e.AT_BOUNDS: program.bounds.size,
@@ -245,7 +247,7 @@ def _table_sizes(machine: Machine, program: Program, work: Work) -> dict[int, in
         e.AT_SYNC: slots * roles * e.R_FIELDS,
         e.AT_PART: parts * e.P_FIELDS,
         e.AT_SM: machine.sms * e.S_FIELDS,
-        e.AT_SEGMENT: (work.segments + work.item.shape[0] + 1) * e.L_FIELDS,
+        e.AT_SEGMENT: (scalars[e.N_SEGMENTS] + 1) * e.L_FIELDS,
         e.AT_GROUP: max(work.groups, 1) * e.R_FIELDS,
         e.AT_STALL: machine.sms * e.REASONS,
         e.AT_READY: warps,
@@ -255,16 +257,6 @@ def _table_sizes(machine: Machine, program: Program, work: Work) -> dict[int, in
         e.AT_WAKE: leaves,
         e.AT_WINNER: leaves,
     }
-
-
-def _leaves(machine: Machine) -> int:
-    """Return the number of leaves of the winner tree over SMs, a power of two."""
-    return 1 << max(machine.sms - 1, 0).bit_length()
-
-
-def _places(machine: Machine) -> int:
-    """Return the maximum number of resident warps of a sub-partition."""
-    return -(-machine.slots * machine.warps // machine.partitions)
 
 
 def _fill_tables(

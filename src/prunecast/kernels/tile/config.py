@@ -41,9 +41,14 @@ class TileConfig:
     warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
     two_sets : True if registers hold two sets of operand fragments, see `TileForm.two_sets`
     tensor_limited : True if the tensor cores limit k-steps, see `TileForm.tensor_limited`
-    element_bytes : bytes of one element of A and B
+    element_bytes, output_bytes : bytes of one element of A and B, and of one element of C
+    is_sparse : True if the weights are 2:4
+    consumer_warps : number of warps that multiply
+    warps_per_part : number of warps that compute one part of C together: a warpgroup for wgmma, else one
     weight_bytes_per_k16 : bytes of packed weights of the tile per 16 kept columns, including the metadata of
         2:4
+    share_bytes_per_k16 : bytes of weights and B that the block copies into its own shared memory per 16 kept
+        columns
     """
 
     tensor_path: str
@@ -59,37 +64,32 @@ class TileConfig:
     two_sets: bool = False
     tensor_limited: bool = False
     element_bytes: int = field(init=False, repr=False, compare=False)
+    output_bytes: int = field(init=False, repr=False, compare=False)
+    is_sparse: bool = field(init=False, repr=False, compare=False)
+    consumer_warps: int = field(init=False, repr=False, compare=False)
+    warps_per_part: int = field(init=False, repr=False, compare=False)
     weight_bytes_per_k16: int = field(init=False, repr=False, compare=False)
+    share_bytes_per_k16: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        element_bytes = DTYPE_BYTES[self.dtype]
-        packed = weight_bytes(self.shape.block_m, 16, element_bytes, sparse=self.is_sparse)
-        object.__setattr__(self, "element_bytes", element_bytes)
-        object.__setattr__(self, "weight_bytes_per_k16", packed)
+        # Computed once: heuristics of libraries rank hundreds of configs by these numbers
+        element_bytes, sparse = DTYPE_BYTES[self.dtype], self.tensor.startswith("sparse-")
+        in_groups = self.tensor_path == "wgmma"
+        packed = weight_bytes(self.shape.block_m, 16, element_bytes, sparse=sparse)
+        for name, value in {
+            "element_bytes": element_bytes,
+            "output_bytes": OUTPUT_BYTES[self.dtype],
+            "is_sparse": sparse,
+            "consumer_warps": 4 * self.warpgroups if in_groups else self.resources.threads // 32,
+            "warps_per_part": 4 if in_groups else 1,
+            "weight_bytes_per_k16": packed,
+            "share_bytes_per_k16": packed + self.shape.block_n // self.pair * 16 * element_bytes,
+        }.items():
+            object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
         """Return the short name, e.g. `128x256x64 s4`: tile of C, k-step and number of stages."""
         return f"{'x'.join(map(str, self.shape))} s{self.resources.stages}"
-
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of one element of C."""
-        return OUTPUT_BYTES[self.dtype]
-
-    @property
-    def is_sparse(self) -> bool:
-        """True if the weights are 2:4."""
-        return self.tensor.startswith("sparse-")
-
-    @property
-    def consumer_warps(self) -> int:
-        """Number of warps that multiply."""
-        return 4 * self.warpgroups if self.tensor_path == "wgmma" else self.resources.threads // 32
-
-    @property
-    def warps_per_part(self) -> int:
-        """Number of warps that compute one part of C together: a warpgroup for wgmma, else one."""
-        return 4 if self.tensor_path == "wgmma" else 1
 
     @property
     def fma_per_warp_per_k16(self) -> int:
@@ -102,12 +102,6 @@ class TileConfig:
         """Number of tensor (or FMA) instructions that one consumer warp issues per 16 kept columns."""
         fma = self.fma_per_warp_per_k16 * self.warps_per_part
         return max(fma // self.fma_per_instruction, 1)
-
-    @property
-    def share_bytes_per_k16(self) -> int:
-        """Bytes of weights and B that the block copies into its own shared memory per 16 kept columns."""
-        tokens = self.shape.block_n // self.pair * 16 * self.element_bytes
-        return self.weight_bytes_per_k16 + tokens
 
     @property
     def operand_bytes_per_warp_per_k16(self) -> int:

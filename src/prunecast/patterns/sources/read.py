@@ -137,12 +137,13 @@ def _expert_by_expert(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTe
     """Return the tensors with each tensor (experts, M, K) replaced by one matrix per expert."""
     found: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
-        loader = ExpertLoader(tensor)
         names = expert_names(name, tensor)
-        for expert, own in enumerate(names):
-            found[own] = replace(tensor, shape=tensor.shape[1:], load=partial(loader.take, expert))
         if not names:
             found[name] = tensor
+            continue
+        loader = ExpertLoader(tensor)
+        for expert, own in enumerate(names):
+            found[own] = replace(tensor, shape=tensor.shape[1:], load=partial(loader.take, expert))
     return found
 
 
