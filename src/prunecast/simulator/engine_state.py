@@ -186,7 +186,19 @@ def new_events(machine: Machine, waves: np.ndarray, *, capacity: int, samples: i
 
 def new_state(machine: Machine, program: Program, work: Work) -> State:
     """Return the initial state of a run, before the first block starts."""
-    scalars = _scalars(machine, program, work)
+    scalars = [0] * e.SCALARS
+    scalars[: len(machine)] = machine
+    scalars[e.N_FULL_ARRIVALS : e.N_ROLES + 1] = (*program[-6:], program.role_warps.size)
+    scalars[e.N_SCHEDULE : e.N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
+    scalars[e.N_PANEL : e.N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
+    scalars[e.N_INDEX_BASE : e.N_A_WAYS + 1] = work.index_base, work.a_ways
+    scalars[e.N_SEGMENTS] = work.segments + work.item.shape[0]
+    scalars[e.N_LEAVES] = 1 << max(machine.sms - 1, 0).bit_length()
+    scalars[e.N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
+    scalars[e.N_PLACES] = -(-machine.slots * machine.warps // machine.partitions)
+    scalars[e.N_ROWS_IN_L2] = int(work.rows_in_l2)
+    scalars[e.N_EARLY_SMS] = work.early_sms
+    scalars[e.N_MOST_UNWRITTEN] = (machine.l2_capacity * machine.dram_write_ticks) >> 10
     sizes = _table_sizes(machine, program, scalars, work)
     size = e.SCALARS
     for at, own in sizes.items():
@@ -206,24 +218,6 @@ def new_state(machine: Machine, program: Program, work: Work) -> State:
         flat[e.AT_SM].reshape(-1, e.S_FIELDS),
         flat[e.AT_STALL].reshape(-1, e.REASONS),
     )
-
-
-def _scalars(machine: Machine, program: Program, work: Work) -> list[int]:
-    """Return the first numbers of the array, without the addresses of tables."""
-    scalars = [0] * e.SCALARS
-    scalars[: len(machine)] = machine
-    scalars[e.N_FULL_ARRIVALS : e.N_ROLES + 1] = (*program[-6:], program.role_warps.size)
-    scalars[e.N_SCHEDULE : e.N_ITEMS + 1] = work.schedule, work.blocks, work.item.shape[0]
-    scalars[e.N_PANEL : e.N_BOX_BASE + 1] = work.panel, work.token_blocks, work.gather_base, work.box_base
-    scalars[e.N_INDEX_BASE : e.N_A_WAYS + 1] = work.index_base, work.a_ways
-    scalars[e.N_SEGMENTS] = work.segments + work.item.shape[0]
-    scalars[e.N_LEAVES] = 1 << max(machine.sms - 1, 0).bit_length()
-    scalars[e.N_PANELS] = (work.box_base - work.gather_base) // max(work.token_blocks, 1)
-    scalars[e.N_PLACES] = -(-machine.slots * machine.warps // machine.partitions)
-    scalars[e.N_ROWS_IN_L2] = int(work.rows_in_l2)
-    scalars[e.N_EARLY_SMS] = work.early_sms
-    scalars[e.N_MOST_UNWRITTEN] = (machine.l2_capacity * machine.dram_write_ticks) >> 10
-    return scalars
 
 
 def _table_sizes(machine: Machine, program: Program, scalars: list[int], work: Work) -> dict[int, int]:
