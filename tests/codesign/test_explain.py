@@ -1,4 +1,5 @@
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -7,9 +8,10 @@ from prunecast.codesign import explain, predict
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.hardware.occupancy import occupancy
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.plan.program import When
-from prunecast.simulator import STALLS
+from prunecast.simulator import PIPES, STALLS
 from tests.codesign.weights import uneven
 
 W = np.repeat(np.logspace(-1, 0, 8), 128)[:, None] * uneven(1024, 512)
@@ -90,6 +92,58 @@ def test_nothing_is_attained_above_its_ceiling(simulated):
     # 2 FLOP for each kept weight and token
     kept = simulated.prediction.plan.density * W.size
     assert roofline["useful work"] == pytest.approx(2 * kept * TOKENS / 1e9)
+
+
+def test_numbers_of_the_roofline_are_quotients_of_each_other(simulated):
+    roofline, result = facts(simulated, "Roofline"), simulated.prediction.result
+    gpu = load_gpu("h200-sxm")
+    operations = 1e9 * roofline["useful work"]
+    assert 1e12 * roofline["attained"] * simulated.prediction.seconds == pytest.approx(operations)
+    dense = 2 * 1024 * 2 * gpu.sm_count * result.clock_hz  # 4096 FLOP per cycle and SM, without sparsity
+    assert 1e12 * roofline["compute ceiling"] == pytest.approx(dense)
+    rates = {"L2": gpu.l2_bytes_per_s, "DRAM": gpu.dram_bytes_per_s}
+    moved = {"L2": result.l2_bytes, "DRAM": result.dram_bytes}
+    for level, rate in rates.items():
+        intensity = roofline[f"{level} arithmetic intensity"]
+        assert 1e6 * roofline[f"{level} traffic"] == pytest.approx(moved[level])
+        assert intensity * moved[level] == pytest.approx(operations)
+        assert 1e12 * roofline[f"{level} ceiling"] == pytest.approx(intensity * rate)
+    assert roofline["L2 hit rate"] == pytest.approx(100 * result.l2_hit_rate)
+    light = facts(simulated, "Speed of light")
+    busy = [roofline[f"{pipe} busy"] for pipe in PIPES]
+    assert 0 < max(busy) <= 100
+    assert {light["compute throughput"], light["memory throughput"]} <= set(busy)
+    assert light["SM clock"] == pytest.approx(result.clock_hz / 1e6)
+
+
+def test_facts_of_occupancy_are_those_of_the_block(simulated):
+    found, plan = facts(simulated, "Occupancy"), simulated.prediction.plan
+    fit = occupancy(plan.resources, load_gpu("h200-sxm"))
+    limits = {name.removeprefix("block limit, "): each for name, each in found.items() if "limit," in name}
+    assert limits == fit.limits
+    assert found["blocks per SM"] == fit.blocks_per_sm == min(limits.values()) == limits[found["limiter"]]
+    assert found["occupancy"] == pytest.approx(100 * found["warps per SM"] / 64)
+    assert found["shared memory per block"] * 1024 == plan.resources.shared_bytes
+    assert (found["blocks launched"], found["work items"]) == (plan.blocks, plan.item_count)
+    assert found["registers per thread"] == plan.resources.registers_per_thread
+
+
+def test_work_over_sms_is_that_of_the_result(simulated):
+    work, result = facts(simulated, "Work distribution over SMs"), simulated.prediction.result
+    for name, values in (("items", result.sm_items), ("tensor cycles", result.sm_tensor_cycles)):
+        least, mean, most = (work[f"{name} per SM, {which}"] for which in ("least", "mean", "most"))
+        assert (least, most) == (values.min(), values.max())
+        assert least <= mean <= most
+        assert mean == pytest.approx(values.mean())
+    assert work["imbalance, most over mean"] == pytest.approx(most / mean)
+    bounds = [
+        [int(each) for each in re.findall(r"(\d+) to (\d+)", name)[0]]
+        for name in work
+        if name.startswith("SMs")
+    ]
+    assert bounds[0][0] == 0
+    assert all(one[1] == other[0] for one, other in pairwise(bounds))
+    assert bounds[-1][1] == most
 
 
 def test_uneven_tiles_are_told_to_be_even_and_even_ones_are_not():
