@@ -1,3 +1,4 @@
+import math
 import tomllib
 
 import pytest
@@ -41,6 +42,25 @@ def test_layers_that_err_on_their_own_make_wide_bounds():
     assert high > 1.16
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3, 9])
+def test_layers_that_err_alike_need_no_wider_bounds(layers):
+    """All cases must be inside if there are at most nine layers, and they are."""
+    alike = cases({f"layer {i}": [0.95, 1.0, 1.05] for i in range(layers)})
+    assert bounds_of_layers(alike) == pytest.approx((0.95, 1.05))
+
+
+def test_bounds_are_no_wider_than_a_left_out_layer_needs():
+    """The others say 0.9 to 1.1; the odd layer errs by 1.2, and the next step of widths is wide enough."""
+    alike = {f"layer {i}": [0.9, 1.0, 1.1] for i in range(3)}
+    low, high = bounds_of_layers(cases(alike | {"odd": [1.2]}))
+    others = bounds_of_layers(cases(alike))
+    assert others == pytest.approx((0.9, 1.1))
+    width = math.log(high) / math.log(1.2)  # 1.2 is the highest ratio of all cases
+    needed = math.log(1.2) / math.log(1.1)
+    assert needed <= width < needed + 1 / 20
+    assert low == pytest.approx(0.9**width)
+
+
 def test_few_layers_make_wider_bounds_than_many():
     odd = {"odd": [0.85, 1.0, 1.0, 1.0, 1.0, 1.15]}
     found = []
@@ -62,6 +82,18 @@ def test_every_board_counts_and_a_case_counts_once():
 def test_too_few_cases_make_no_interval():
     assert coverages(validation_of(*rows([1.0] * (FEWEST_CASES - 1), "fit"))) == []
     assert coverages(validation_of(*rows([1.0] * 20, "judge"))) == []
+    fewest = validation_of(*rows([0.9 + 0.01 * i for i in range(FEWEST_CASES)], "fit"))
+    (found,) = coverages(fewest)
+    assert (found.fit_cases, found.judge_cases) == (FEWEST_CASES, 0)
+    assert math.isnan(found.coverage)
+
+
+def test_ranges_are_those_of_all_cases():
+    fit, judge = rows([1.0] * 10, "fit"), [judged_row(40, 50, use="judge", n=8), judged_row(900, 800, n=4096)]
+    (found,) = coverages(validation_of(*fit, *judge))
+    assert found.seconds == pytest.approx((50e-6, 800e-6))
+    assert found.tokens == (8, 4096)
+    assert (found.fit_cases, found.judge_cases) == (10, 2)
 
 
 def test_the_table_is_toml_and_keeps_other_gpus(tmp_path):
