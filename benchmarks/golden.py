@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from prunecast.hardware import load_gpu
-from prunecast.validation.case import recorded
 from prunecast.validation.judged import Judged, judge_rows
 from prunecast.validation.records import Measurement, read_runs
 from prunecast.validation.validate import bundled_records, merge_rows
@@ -28,7 +27,7 @@ def main() -> int:
     rows = sample(options.every)
     engines = ("model",) if options.model else ENGINES
     judged = judge_rows(rows, load_gpu("h200-sxm"), engines=engines)
-    found = {_key(row.measured): _entry(row) for row in judged}
+    found = {row.measured.key.text: _entry(row) for row in judged}
     if options.record:
         options.file.write_text(json.dumps(found, indent=0), encoding="utf-8")
         return 0
@@ -40,7 +39,7 @@ def sample(every: int, use: str | None = None) -> list[Measurement]:
     runs = [run for path in bundled_records() for run in read_runs(path)]
     rows = [row for row in merge_rows(runs) if row.usable]
     by_kernel: dict[str, list[Measurement]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: hashlib.sha256(_key(row).encode()).digest()):
+    for row in sorted(rows, key=lambda row: hashlib.sha256(row.key.text.encode()).digest()):
         if use in (None, row.case.use):
             by_kernel[row.kernel].append(row)
     taken = [row for own in by_kernel.values() for row in own[::every]]
@@ -54,10 +53,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=10, help="take every so many rows of a kernel")
     parser.add_argument("--model", action="store_true", help="closed form only")
     return parser.parse_args()
-
-
-def _key(row: Measurement) -> str:
-    return "|".join((row.case.name, row.kernel, *recorded(row.case.conditions).values()))
 
 
 def _entry(row: Judged) -> dict[str, Any]:

@@ -8,19 +8,21 @@ from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_dense
 from prunecast.launch import COLD, CacheState, Conditions, launch_context
+from prunecast.launch.conditions import L2_STATES
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
-WARM, MODEL = CacheState("warm"), CacheState("model")
+WARM = CacheState("warm")
 
 
 @given(m=st.integers(1, 4096), k=st.integers(16, 8192), n=st.integers(1, 512))
 def test_what_lies_in_l2_never_makes_a_product_slower(m, k, n):
     gpu = load_gpu("rtx-4090")
     plan = plan_dense(m, k, n, "fp16", gpu)
-    cold, model, warm = (estimate(plan, gpu, l2=l2).seconds for l2 in (COLD, MODEL, WARM))
-    assert warm <= 1.001 * model
-    assert model <= 1.001 * cold
+    seconds = {name: estimate(plan, gpu, l2=CacheState(name)).seconds for name in L2_STATES}
+    for found in seconds.values():
+        assert seconds["warm"] <= 1.001 * found
+        assert found <= 1.001 * seconds["cold"]
 
 
 @pytest.mark.parametrize("engine", [estimate, simulate])
@@ -37,6 +39,14 @@ def test_weights_of_twice_the_l2_are_cold_however_often_they_are_read():
     gpu = load_gpu("t4")
     plan = plan_dense(4096, 4096, 16, "fp16", gpu)
     assert launch_context(plan, gpu, Conditions(l2=WARM)).gpu.dram_bytes_per_s == gpu.dram_bytes_per_s
+
+
+@pytest.mark.parametrize("name", L2_STATES)
+def test_every_state_has_words_of_its_own_and_is_read_back(name):
+    conditions = Conditions(l2=CacheState(name))
+    others = [Conditions(l2=CacheState(other)).words for other in L2_STATES if other != name]
+    assert conditions.words not in others
+    assert Conditions.of(conditions.document()) == conditions
 
 
 def test_a_cold_launch_sees_the_gpu_as_it_is():

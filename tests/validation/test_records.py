@@ -7,7 +7,7 @@ from prunecast.launch import USUAL, Conditions
 from prunecast.patterns import imbalance
 from prunecast.validation.case import RECORD_SCHEMA, RECORDED, recorded
 from prunecast.validation.case_maps import map_of
-from prunecast.validation.records import COLUMNS, KIND, Measurement, Run, RunWriter, read_runs
+from prunecast.validation.records import COLUMNS, COLUMNS_OF, KIND, Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite
 from prunecast.validation.validate import replay, rows_left
 from tests.validation.tiny_run import CASE, HEADER
@@ -59,6 +59,18 @@ def test_rows_in_other_conditions_are_rows_of_their_own(tmp_path, name):
     assert rows_left(Suite(name="s", cases=(changed.case,), fingerprint=""), paths=[path]) == 0
     alone = str(write(tmp_path / "b.csv", usual))
     assert rows_left(Suite(name="s", cases=(changed.case,), fingerprint=""), paths=[alone]) == 1
+
+
+def test_conditions_that_an_older_schema_lacks_are_usual(tmp_path, monkeypatch):
+    monkeypatch.setitem(COLUMNS_OF, 1, tuple(name for name in COLUMNS if name not in RECORDED))
+    kind, head, *table = write(tmp_path / "a.csv", ROW).read_text().splitlines()
+    kept = [place for place, name in enumerate(COLUMNS) if name not in RECORDED]
+    rows = [",".join(cells[place] for place in kept) for cells in (line.split(",") for line in table)]
+    (tmp_path / "b.csv").write_text("\n".join([f"{KIND}1", head, *rows, ""]))
+    assert read_runs(tmp_path / "b.csv") == read_runs(tmp_path / "a.csv")
+    (tmp_path / "c.csv").write_text("\n".join([kind, head, *rows, ""]))
+    with pytest.raises(BadInput, match="wanted the columns"):
+        read_runs(tmp_path / "c.csv")
 
 
 def test_records_are_never_overwritten(tmp_path):

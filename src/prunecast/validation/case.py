@@ -52,6 +52,11 @@ class RowKey(NamedTuple):
     kernel: str
     conditions: Conditions
 
+    @property
+    def text(self) -> str:
+        """Name of the case, kernel and the conditions that files state, joined by `|`."""
+        return "|".join((self.case, self.kernel, *recorded(self.conditions).values()))
+
 
 class Group(NamedTuple):
     """Kernel and conditions of rows whose errors are summarised together."""

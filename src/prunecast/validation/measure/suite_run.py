@@ -13,7 +13,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import STATES, GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
-from prunecast.validation.case import Case, RowKey, recorded
+from prunecast.validation.case import Case, RowKey
 from prunecast.validation.case_maps import case_plan, check_pattern, map_of, recorded_fingerprint
 from prunecast.validation.measure.contestants import (
     Inputs,
@@ -182,8 +182,7 @@ def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: In
     row = replace(row, excess=excess, plan=plan, marks=wrong)
     if wrong:
         return _Entry(row, [])
-    name = "|".join((case.name, kernel, *recorded(case.conditions).values()))
-    captured = [capture(f"{name}|{r.config}", bench.stream, r.launch, r.sets) for r in runners]
+    captured = [capture(f"{row.key.text}|{r.config}", bench.stream, r.launch, r.sets) for r in runners]
     return _Entry(row, captured)
 
 
