@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 import prunecast
+from benchmarks.house.__main__ import NUMBER_ROOMS
 from benchmarks.house.constants import Constant, constants, has_source
 
 PACKAGE = Path(prunecast.__file__).parent
-ROOMS = ("kernels/tile/programs", "kernels/balanced", "kernels/two_of_four")
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", NUMBER_ROOMS)
 def test_every_number_at_the_top_of_a_module_says_kind_and_source(room: str) -> None:
     assert [found.where for found in constants(PACKAGE / room) if not has_source(found)] == []
 

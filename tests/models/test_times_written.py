@@ -1,7 +1,8 @@
 """Predicted times of typical launches, written out: python -m tests.models.test_times_written
 
 Whoever changes a rule of the models, the simulator or the choice of plans sees here which times change and by
-how much. `times.txt` may change only with such a rule or a fitted number. The command above writes it anew.
+how much. Lines of `times.txt` may change only with such a rule or a fitted number; a new kernel adds lines.
+The command above writes the file anew, in minutes.
 """
 
 from collections.abc import Iterator
