@@ -1,5 +1,7 @@
 """The CSR product is dealt out by elements, and counts what the library launches besides."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -44,6 +46,18 @@ def test_every_block_gets_the_same_number_of_elements_and_none_is_lost(n):
     of_list = np.repeat(np.arange(plan.blocks), np.diff(work.block_start))
     assert plan.blocks == 132
     assert np.abs(np.bincount(of_list, lengths) - ELEMENTS * blocks)[:-1].max() <= 96
+
+
+@pytest.mark.parametrize("gpu", ["rtx-4090", "v100-sxm2-16gb"])
+@pytest.mark.parametrize("rows", [64, 256, 512])
+def test_a_faster_l2_lengthens_no_wait_unless_its_reads_last_longest(gpu, rows):
+    spec = load_gpu(gpu)
+    faster = replace(spec, l2_bytes_per_s=2 * spec.l2_bytes_per_s)
+    before, after = (plan_csr(elements([48] * rows), 512, "fp16", one) for one in (spec, faster))
+    assert simulate(after, faster).cycles <= 1.01 * simulate(before, spec).cycles
+    # At an eighth of the rate they last longest, and the first CTAs wait meanwhile
+    slow = plan_csr(elements([48] * rows), 512, "fp16", replace(spec, l2_bytes_per_s=spec.l2_bytes_per_s / 8))
+    assert slow.programs[0].start[0].amount <= before.programs[0].start[0].amount
 
 
 def test_blocks_of_one_sm_stand_in_one_list():

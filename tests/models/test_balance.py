@@ -53,6 +53,27 @@ def test_sms_that_end_while_it_is_quiet_read_nothing():
     assert stretch(np.array([50.0, 200.0]), (120.0,), 100.0) == pytest.approx(100 + 120)
 
 
+def test_an_sm_that_reads_nothing_leaves_the_bandwidth_to_the_others():
+    # The second SM makes all requests, 1.2 per cycle of the chip from cycle 0 to 300, whatever the first does
+    ends, all_of_second = np.array([100.0, 300.0]), np.array([0.0, 7.0])
+    assert stretched(_sm_ends(ends, 0.0, all_of_second), 360.0) == pytest.approx(360)
+    assert stretched(_sm_ends(ends, 0.0, all_of_second), 240.0) == pytest.approx(300)
+
+
+def test_requests_are_made_from_the_end_of_the_quiet_cycles():
+    # The SMs read for 100 and 200 cycles and request 1 and 2 bytes: two thirds in the first 100 cycles
+    ends = _sm_ends(np.array([300.0, 200.0]), 100.0, np.array([2.0, 1.0]))
+    np.testing.assert_allclose(ends.share_of_work, [2 / 3, 1 / 3])
+    assert stretched(ends, 600.0) == pytest.approx(100 + 400 + 200)
+
+
+@given(ends=ENDS, cycles=CYCLES, quiet=st.floats(0, 1e6))
+def test_requests_in_proportion_to_the_time_of_reads_are_what_is_assumed_if_unknown(ends, cycles, quiet):
+    reading = np.maximum(ends - quiet, 0.0)
+    known = stretched(_sm_ends(ends, quiet, reading), cycles)
+    assert known == pytest.approx(stretched(_sm_ends(ends, quiet), cycles), rel=1e-6, abs=1e-3)
+
+
 @given(ends=ENDS, cycles=CYCLES, quiet=st.floats(0, 1e6))
 def test_never_below_the_sms_nor_the_chip(ends, cycles, quiet):
     total = stretch(ends, (cycles,), quiet)

@@ -98,6 +98,15 @@ def test_slots_that_come_free_together_are_spread_over_the_sms():
     assert found.sm_finish.max() == pytest.approx(200.0)
 
 
+@settings(deadline=None)  # the first example may compile
+@given(first=st.floats(1e3, 1e5), later=st.floats(1e3, 1e5), share=st.floats(0.01, 1.0))
+def test_rounding_of_times_does_not_give_one_sm_two_units_of_the_last_wave(first, later, share):
+    # 28 SMs of two slots: two whole waves, and 16 units for 16 of the SMs
+    alone = np.array([first] * 56 + [later] * 72)
+    placement = place(alone, share * alone, sms=28, slots=2)
+    assert sorted(np.bincount(placement.sm)) == [4] * 12 + [5] * 16
+
+
 def test_residents_share_the_sm_only_as_far_as_they_need_it():
     # Two blocks on one SM. Each alone takes 100 cycles, of which its busiest pipe works 30: both end at 100.
     assert place([100, 100], [30, 30], sms=1, slots=2).sm_finish.max() == 100

@@ -1,9 +1,10 @@
 """Compute the end of a launch from the ends of its SMs, slowed down if they exceed L2 or DRAM bandwidth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch import LaunchContext
@@ -14,10 +15,11 @@ from prunecast.launch.overlap import (
     straggler_cycles,
     straggler_of,
 )
+from prunecast.models.amounts import units_of
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.loops import ChipEnds, SmEnds
-from prunecast.models.terms import FloatArray
+from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import WaveReads
 from prunecast.models.waves import Placement
 from prunecast.plan.kernel_plan import Schedule
@@ -44,6 +46,8 @@ class _WaveShares(NamedTuple):
     """Bytes of A and B that DRAM delivers in each wave, divided by those of the launch."""
 
 
+READS = (Quantity.A, Quantity.B, Quantity.INDEX)
+"""Bytes that an SM reads from L2."""
 _ONE_WAVE = _WaveShares(np.ones(1), np.ones(1))
 
 
@@ -65,23 +69,43 @@ def _wave_shares(waves: WaveReads, item_cycles: Callable[[], FloatArray]) -> _Wa
     return _WaveShares(work, np.asarray(waves.read_bytes / read) if read else work)
 
 
-def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0) -> SmEnds:
+def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0, requested: FloatArray | None = None) -> SmEnds:
     """Return the intervals between the sorted ends of SMs.
 
     Parameters
     ----------
     sm_finish : (SMs,) cycle in which each SM ends if L2 and DRAM have unlimited bandwidth
     quiet_cycles : cycles at the start, included in `sm_finish`, in which no data are transferred
+    requested : (SMs,) bytes that each SM requests; None if they are proportional to its cycles
     """
-    ends = np.sort(sm_finish)
+    order = np.argsort(sm_finish, kind="stable")
+    ends = sm_finish[order]
     if ends[-1] <= 0.0:
         return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0)
     quiet = min(quiet_cycles, float(ends[-1]))
     # SMs that end before any data are transferred, such as those with only empty tiles, read nothing
-    reading = np.where(ends > quiet, ends, 0.0) if quiet < ends[-1] else ends
-    share_of_work = _rises(reading, 0.0) * np.arange(ends.size, 0, -1) / float(reading.sum())
+    reading = np.maximum(ends - quiet, 0.0) if quiet < ends[-1] else ends
     lasting = _rises(np.maximum(ends, quiet), quiet)
-    return SmEnds(lasting, share_of_work, quiet, float(lasting.sum()))
+    share_of_work = _rises(reading, 0.0) * _rates_after(reading, requested, order)
+    return SmEnds(lasting, share_of_work / float(share_of_work.sum()), quiet, float(lasting.sum()))
+
+
+def _rates_after(
+    reading: FloatArray, requested: FloatArray | None, order: npt.NDArray[np.int64]
+) -> FloatArray:
+    """Return the requests per cycle of the SMs that still work in each interval, (SMs,), in any unit.
+
+    Parameters
+    ----------
+    reading : (SMs,) cycles for which each SM works, ascending
+    requested, order : bytes that each SM requests, and the SMs in the order of `reading`
+    """
+    if requested is None:
+        return np.arange(reading.size, 0, -1).astype(np.float64)
+    rates = np.where(reading > 0.0, requested[order] / np.maximum(reading, 1.0), 0.0)
+    if not rates.any():
+        rates = np.ones_like(rates)
+    return np.asarray(np.cumsum(rates[::-1])[::-1])
 
 
 def _rises(values: FloatArray, first: float) -> FloatArray:
@@ -121,8 +145,8 @@ def chip_ends(
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares = _wave_shares(waves, item_cycles)
     return ChipEnds(
-        fetching=_sm_ends(fetched, quiet),
-        working=_sm_ends(sm_finish, quiet),
+        fetching=_sm_ends(fetched, quiet, _of_sms(case, placement, READS)),
+        working=_sm_ends(sm_finish, quiet, _of_sms(case, placement, [Quantity.L2])),
         between=_between_cycles(case, quiet_end),
         behind=float(sm_finish.max()) - float(fetched.max()),
         head_start=gained_cycles(context, sm_finish),
@@ -143,6 +167,14 @@ def chip_ends(
         queues=not context.co_resident or (context.weights_evict_first and context.crowd == 1),
         busy_share=busy_share(sm_finish),
     )
+
+
+def _of_sms(case: Case, placement: Placement, quantities: Sequence[Quantity]) -> FloatArray:
+    """Return the sum of some quantities of all units of each SM, (SMs,)."""
+    of_kinds = case.amounts.whole[:, quantities].sum(axis=1)
+    units = units_of(case.plan, of_kinds[case.amounts.kinds.of_item])
+    of_sms = np.bincount(placement.sm, weights=units, minlength=placement.sm_finish.size)
+    return of_sms.astype(np.float64)
 
 
 def last_reads(placement: Placement, quiet: FloatArray) -> FloatArray:

@@ -12,16 +12,19 @@ from prunecast.jit import inner, njit
 
 NEVER = np.int64(0x7FF0000000000000)
 """Bits of an infinite float64 time."""
+TIE_BITS = np.int64(22)
+"""Lowest bits of a float64 time in which equal times may differ: 2^22 of 2^52, a relative difference of 1e-9.
+They contain the number of an SM. Kind: choice, above all rounding errors."""
 
 
 @inner()
-def _key(ends, sm, leaves):
+def _key(ends, sm):
     """Return an int64 key that orders SMs by their end times, with the lower SM first if ends are equal.
 
-    The key is the bits of the end (float64, at least 0) with the SM in the lowest bits. Ends whose other bits
-    are equal count as equal: with 256 leaves their relative difference is below 1e-13.
+    The key is the bits of the end (float64, at least 0) with the SM in the lowest `TIE_BITS` bits. Ends whose
+    other bits are equal count as equal.
     """
-    return (ends.view(np.int64)[sm] & -np.int64(leaves)) | sm
+    return (ends.view(np.int64)[sm] & -(np.int64(1) << TIE_BITS)) | sm
 
 
 @inner()
@@ -32,7 +35,7 @@ def _new_queue(ends):
         leaves *= 2
     key = np.full(2 * leaves, NEVER)
     for sm in range(ends.size):
-        key[leaves + sm] = _key(ends, sm, leaves)
+        key[leaves + sm] = _key(ends, sm)
     for node in range(leaves - 1, 0, -1):
         key[node] = min(key[2 * node], key[2 * node + 1])
     return key
@@ -93,7 +96,7 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
         sm = key[1] & (leaves - 1)
         out_sm[unit] = sm
         ends[sm] += max(alone[unit], demand[unit])
-        _requeue(key, sm, _key(ends, sm, leaves))
+        _requeue(key, sm, _key(ends, sm))
     for sm in range(first.size):
         out_finish[sm, 0] = ends[sm] if ends[sm] < np.inf else 0.0
 
@@ -159,12 +162,9 @@ def run_down(alone, demand, places, out_finish, out_sm):
             following += 1
         since[sm] = now
         ends[sm] = _next_end(sm, now, unit, left, alone, demand, ending)
-        new_key = _key(ends, sm, leaves)
-        if ends[sm] <= now and following < alone.size:
-            # If slots become free at the same time, fill one on every SM first: otherwise one SM would get
-            # all remaining units
-            new_key = own + leaves
-        _requeue(key, sm, new_key)
+        # If slots become free at the same time, fill one on every SM first: otherwise one SM would get all
+        # remaining units
+        _requeue(key, sm, max(_key(ends, sm), own + leaves))
 
 
 class BlockLists(NamedTuple):
@@ -241,10 +241,10 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
 class SmEnds(NamedTuple):
     """Intervals between the ends of SMs, for unlimited bandwidth of L2 and DRAM.
 
-    An SM reads at a constant rate while it works. Let a memory level be busy for c cycles in total, and all
-    SMs work S SM cycles in total. While n SMs work, they request n * c / S cycles of the level per cycle. If
-    this is above 1, the interval is longer by this factor. In a tail, the few SMs that still work share the
-    whole bandwidth.
+    From the end of `quiet` to its end, an SM requests its bytes at a constant rate: b_i / t_i for b_i bytes
+    and t_i cycles. Let a memory level be busy for c cycles with all B bytes. SMs that still work request the
+    sum of their b_i / t_i * c / B cycles of the level per cycle. If this is above 1, the interval is longer
+    by this factor. In a tail, the few SMs that still work share the whole bandwidth.
     """
 
     lasting: np.ndarray

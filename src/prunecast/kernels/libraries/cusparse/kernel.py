@@ -176,7 +176,7 @@ def _programs(
     missed = round(missed_share(of_sm, *in_l1), 2)
     slots = _mean_slots(n, config, costs) + costs["missed_slots"] * missed + odd_slots(n, costs)
     missed_by_wave = missed_share(config.elements, *in_l1), missed_after(of_sm, *in_l1)
-    wait_cycles = _wait_cycles(elements, n, config, slots, missed_by_wave, dtype, gpu)
+    wait_cycles = _wait_cycles(elements, n, work, config, slots, missed_by_wave, dtype, gpu)
     return csr_programs(config.tokens, element_bytes, _elements_per_group(work), slots, wait_cycles, costs)
 
 
@@ -191,6 +191,7 @@ def _mean_slots(n: int, config: _CsrConfig, costs: Costs) -> float:
 def _wait_cycles(
     elements: ElementMap,
     n: int,
+    work: WorkList,
     config: _CsrConfig,
     slots: float,
     missed_by_wave: tuple[float, float],
@@ -222,7 +223,18 @@ def _wait_cycles(
     if ctas <= occupancy(config.resources, gpu).blocks_per_sm:
         tail = 0.0
     meeting = meeting_cycles(np.diff(elements.row_start), n, config.elements_of_warp, costs)
-    return max(chain - max(issue, reads), 0.0) + tail + meeting
+    # L2 limits an SM only as far as reads last longer than the latency of the first ones and the issue of the
+    # longest work list. If all reads counted, a faster L2 would lengthen the wait and shorten nothing
+    busiest = _busiest_slots(work, slots, costs) / gpu.sub_partitions_per_sm + gpu.dram_latency_cycles
+    return max(chain - issue - max(reads - busiest, 0.0), 0.0) + tail + meeting
+
+
+def _busiest_slots(work: WorkList, slots: float, costs: Costs) -> float:
+    """Return the issue slots of the longest work list, in whole groups of 16 columns."""
+    groups = -(-(work.k_stop - work.k_start).astype(np.int64) // 16)
+    of_items = groups * slots * _elements_per_group(work) + work.owner * costs["slots_per_row"]
+    before = np.concatenate(([0.0], np.cumsum(of_items)))
+    return float(np.diff(before[work.block_start]).max())
 
 
 def _cut(rows: WorkList, row_start: Index, blocks: int, size: int) -> _Pieces:
