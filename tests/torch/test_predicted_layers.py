@@ -78,7 +78,8 @@ def counts(graph):
     for node in graph.nodes:
         value = node.meta.get("val")
         shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
-        is_stream = len(shape) == 3 and (shape[0], shape[2]) == (1, HIDDEN)
+        # OPT adds the output of its feed-forward part with all tokens of all sequences in one dimension
+        is_stream = shape == (TOKENS, HIDDEN) or (len(shape) == 3 and (shape[0], shape[2]) == (1, HIDDEN))
         if node.target in (aten.mm.default, aten.addmm.default):
             found["matrices"] += 1
         elif node.target is aten.native_layer_norm.default:

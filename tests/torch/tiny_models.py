@@ -34,6 +34,7 @@ CLASSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "phi3": ("Phi3", "ForCausalLM", KEYS),
     "gpt2": ("GPT2", "LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 8, "vocab_size": 96}),
     "falcon": ("Falcon", "ForCausalLM", TEXT),
+    "opt": ("OPT", "ForCausalLM", {**TEXT, "ffn_dim": 128, "max_position_embeddings": 64}),
     "bert": ("Bert", "Model", WIDE),
     "roberta": ("Roberta", "Model", WIDE),
     "vit": ("ViT", "Model", {**WIDE, "image_size": 224, "patch_size": 32}),
@@ -50,6 +51,8 @@ FORMS |= {
     ),
     "falcon as RW": ("falcon", {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True}),
     "llama with tied head": ("llama", {"tie_word_embeddings": True}),
+    "opt as 350M": ("opt", {"do_layer_norm_before": False, "word_embed_proj_dim": 32}),
+    "opt as Galactica": ("opt", {"activation_function": "gelu", "enable_bias": False}),
     "t5 with gate": ("T5EncoderModel", {"feed_forward_proj": "gated-gelu"}),
 }
 """Name -> family and sizes of `tiny`: all families, and configurations with other kinds of layers."""

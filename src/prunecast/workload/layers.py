@@ -173,7 +173,7 @@ dictionary of a torch module, the module, or one matrix, which gets the name `we
 refused with a TypeError, because a masked weight may be pruned or unknown: `array.filled(0)` if pruned."""
 
 ONLY_LAYER = "weights"
-KEPT_DENSE = ("stem", "classifier", "head", "fc8")
+KEPT_DENSE = ("stem", "classifier", "head", "fc8", "project_in", "project_out")
 """First and last layers of the standard models, which are customarily not pruned."""
 ENDS_DENSE = (".router", ".key_b")
 """Endings of products that are not pruned either: routers choose the experts of a token, and the product that

@@ -32,6 +32,7 @@ HUB = {
     "google/vit-base-patch16-224": "vit-base-16",
     "google-bert/bert-base-uncased": "bert-base",
     "openai-community/gpt2": "gpt2",
+    "facebook/opt-6.7b": "opt-6.7b",
     "microsoft/resnet-50": "resnet50",
     "stabilityai/stable-diffusion-xl-base-1.0": "sdxl",
     "stable-diffusion-v1-5/stable-diffusion-v1-5": "stable-diffusion-1.5",

@@ -48,6 +48,52 @@ def test_falcons_have_the_published_parameters(name: str) -> None:
     assert load_pass(name, Pass(1)).weights == parameters - others
 
 
+OPTS = {
+    # parameters that transformers makes for the configurations of facebook, layers and features
+    "opt-125m": (125_239_296, 12, 768),
+    "opt-350m": (331_196_416, 24, 1024),
+    "opt-1.3b": (1_315_758_080, 24, 2048),
+    "opt-6.7b": (6_658_473_984, 32, 4096),
+}
+
+
+@pytest.mark.parametrize("name", OPTS)
+def test_opts_have_the_published_parameters(name: str) -> None:
+    """A layer has biases and norms of 13 times its features; all but 350M have a norm after the layers."""
+    parameters, layers, hidden = OPTS[name]
+    positions, last = 2050, 0 if name == "opt-350m" else 2
+    assert load_pass(name, Pass(1)).weights == parameters - (13 * layers + positions + last) * hidden
+
+
+def test_an_embedding_of_other_features_is_projected_to_and_from_those_of_the_layers() -> None:
+    model = unfused_transformer(
+        "x", replace(transformers()["opt-350m"], layers=2), Pass(3, 8, all_logits=False)
+    )
+    into, out, head = (model[name] for name in ("project_in", "project_out", "head"))
+    assert (into.m, into.k, into.n) == (1024, 512, 24)
+    assert (out.m, out.k, out.n) == (512, 1024, 24)
+    assert (head.m, head.k, head.n) == (50272, 512, 3)
+    assert model["embedding"].elements_out == 512 * 24
+    assert [o.name for o in model.sources("layer.0.query")] == ["project_in"]
+    assert [o.name for o in model.sources("project_out")] == ["layer.1.norm2"]
+    assert "norm0" not in model.graph
+    plain = unfused_transformer("x", replace(transformers()["opt-125m"], layers=2), Pass(3, 8))
+    assert "norm0" in plain.graph
+    assert not {"project_in", "project_out"} & plain.products.keys()
+
+
+@pytest.mark.parametrize("runtime", ["engine", "torch"])
+@pytest.mark.parametrize("name", ["opt-125m", "opt-350m"])
+@pytest.mark.parametrize("run", [Pass(2, 8), Pass(2, 1, 9)])
+def test_both_runtimes_run_an_opt(name: str, runtime: str, run: Pass) -> None:
+    model = load_pass(name, run, runtime)
+    kinds = {o.kind for o in model}
+    assert ("relu" in kinds) == (runtime == "torch")
+    parts = {p.removeprefix("layer.0.") for p in model.products if p.startswith("layer.0.")}
+    read = {"qkv"} if runtime == "torch" else {"query", "key", "value"}
+    assert parts == {*read, "output", "up", "down"}
+
+
 @pytest.mark.parametrize(("name", "tensors"), [("falcon-7b", (3, 2)), ("falcon-40b", (3, 3))])
 def test_parallel_parts_read_one_tensor_and_one_norm_adds_them(name: str, tensors: tuple[int, int]) -> None:
     shape = replace(transformers()[name], layers=2)

@@ -33,6 +33,13 @@ class Blocks:
         """Add the product of A (m, k) with `n` columns; 0 stands for all new tokens of the pass."""
         return self._model.add(linear(name, m, k, n or self._run.columns, copies=self._copies), after)
 
+    def projected(self, name: str, stream: str, m: int, k: int) -> str:
+        """Add the product from `k` features to `m` and return its name; return `stream` if they are equal.
+
+        Models without such products have embeddings with the features of their layers.
+        """
+        return stream if m == k else self.product(name, m, k, [stream])
+
     def layer(self, name: str, stream: str, window: int = 0) -> str:
         """Add attention, the feed-forward part, and the residual sums and norms after them.
 

@@ -24,14 +24,15 @@ class Field(NamedTuple):
     default: int | str | None = None
     times: int = 1
     condition: str = ""
+    equals: bool | str = True
     absent: bool = False
     companion: str = ""
     experts: tuple[str, ...] = ()
 
     def applies(self, config: Mapping[str, Any], before: Mapping[str, int]) -> bool:
         """Return True if the size has this location in `config`, after the sizes `before` were read."""
-        flag = config.get(self.condition, self.absent)
-        is_on = flag if isinstance(flag, bool) else self.absent
+        flag = config.get(self.condition)
+        is_on = flag == self.equals if isinstance(flag, type(self.equals)) else self.absent
         return (is_on or not self.condition) and before.get(self.companion) != 0
 
     def read(self, config: Mapping[str, Any], before: Mapping[str, int], where: str, most: int) -> int:

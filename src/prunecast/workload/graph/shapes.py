@@ -175,6 +175,8 @@ class Transformer:
         if it is causal
     head : rows of the output head, the last product; 0 for none
     vocabulary : rows of the embedding table; 0 for as many as the head has
+    embedding_width : features of a row of the embedding table and of the input of the head if they are not
+        `hidden`, from and to which two products project (OPT-350M); 0 for as many as `hidden`
     tied_head : the head multiplies with the embedding table, which is stored once
     layer_sizes : sizes of each layer where they differ between layers; empty for equal layers
     source : the publication of these numbers
@@ -214,6 +216,7 @@ class Transformer:
     mels: int = 0
     head: int = 0
     vocabulary: int = 0
+    embedding_width: int = 0
     tied_head: bool = False
     layer_sizes: tuple[LayerSizes, ...] = ()
     source: str = ""
@@ -229,6 +232,11 @@ class Transformer:
     def key_width(self) -> int:
         """Features of all keys together."""
         return self.width // self.heads * (self.key_heads or self.heads)
+
+    @property
+    def embedded(self) -> int:
+        """Features of a row of the embedding table, and of the input of the head."""
+        return self.embedding_width or self.hidden
 
     @property
     def embedding_rows(self) -> int:

@@ -94,12 +94,16 @@ def unfused_transformer(name: str, shape: Transformer, run: Pass, *, apart: bool
 
 
 def _input(blocks: Blocks, model: ModelGraph, shape: Transformer, run: Pass) -> str:
-    """Add the embedding of the tokens, and its all-reduce if each of several GPUs has a part of the table."""
-    elements = shape.hidden * run.columns
+    """Add the embedding of the tokens, and its all-reduce if each of several GPUs has a part of the table.
+
+    An embedding of other features than those of the layers is projected to these.
+    """
+    elements = shape.embedded * run.columns
     rows = shape.embedding_rows
-    m, k = (rows, shape.hidden) if rows else (0, 0)
+    m, k = (rows, shape.embedded) if rows else (0, 0)
     found = Operation(name="embedding", kind="input", m=m, k=k, elements_out=elements, layout="tokens")
-    return blocks.summed_over_gpus(model.add(found), elements)
+    stream = blocks.summed_over_gpus(model.add(found), elements)
+    return blocks.projected("project_in", stream, shape.hidden, shape.embedded)
 
 
 class _Layer(NamedTuple):
@@ -126,10 +130,11 @@ def _layers(shape: Transformer, *, apart: bool) -> Iterator[_Layer]:
 
 
 def _head(blocks: Blocks, shape: Transformer, run: Pass, stream: str) -> None:
+    stream = blocks.projected("project_out", stream, shape.embedded, shape.hidden)
     if not shape.head:
         return
     tokens = run.columns if run.all_logits else run.batch
-    logits = blocks.product("head", shape.head, shape.hidden, [stream], n=tokens)
+    logits = blocks.product("head", shape.head, shape.embedded, [stream], n=tokens)
     blocks.gathered_over_gpus(logits, shape.head * tokens)
 
 
