@@ -64,13 +64,19 @@ def traced(form, layers):
         {} if form in ("vit", "WhisperEncoder", "T5EncoderModel", "t5 with gate") else {"use_cache": False}
     )
 
-    def count(graph, _):
-        found.update(counts(graph.graph))
+    compiled(model, lambda nodes: found.update(counts(nodes)))(**given(form), **options)
+    return found
+
+
+def compiled(model, read):
+    """Compile a model on the CPU, and pass each graph that torch makes of it to `read`."""
+
+    def make(graph, _):
+        read(graph.graph)
         return make_boxed_func(graph)
 
     torch._dynamo.reset()
-    torch.compile(model, backend=aot_autograd(fw_compiler=count))(**given(form), **options)
-    return found
+    return torch.compile(model, backend=aot_autograd(fw_compiler=make))
 
 
 def counts(graph):
@@ -133,3 +139,19 @@ def test_every_matrix_of_a_family_has_its_name_in_the_graph(form):
     assert graph is not None
     alone = [name for name in sizes if name in graph.products and not graph.sources(name)]
     assert [name for name in alone if ".experts." not in name] == ["pooler.dense.weight"] * (form in POOLED)
+
+
+@pytest.mark.parametrize("form", ["llama", "gpt2", "opt"])
+@torch.no_grad()
+def test_a_decoding_layer_writes_keys_and_values_to_the_cache_as_torch_does(form):
+    model, writes = made(form, 2), Counter()
+    cache = transformers.StaticCache(config=model.config, max_cache_len=TOKENS + 1)
+    model(**given(form), past_key_values=cache)
+    one = torch.tensor([[5]])
+    place = {"cache_position": torch.tensor([TOKENS]), "position_ids": torch.tensor([[TOKENS]])}
+    compiled(model, lambda nodes: writes.update(node.target for node in nodes.nodes))(
+        one, past_key_values=cache, **place
+    )
+    graph = unfused_transformer("x", checkpoint_shape(model), Pass(1, 1, TOKENS))
+    # One write of keys and one of values, which the graph has as one operation
+    assert writes[aten.index_copy.default] == 2 * sum(o.kind == "cache" for o in graph) == 4

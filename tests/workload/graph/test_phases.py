@@ -1,6 +1,7 @@
 """Prompts and single tokens: what a workload's text means, what is read from the cache, which experts run."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from prunecast.workload.graph import Pass, load_pass, parse_workload
 from prunecast.workload.graph.experts import active_experts
 from prunecast.workload.graph.runtimes import engine_seconds
 from prunecast.workload.graph.shapes import transformers
+from prunecast.workload.graph.workloads import transformer_graph, unfused_transformer
 
 GPU = load_gpu("h200-sxm")
 
@@ -184,3 +186,28 @@ def test_whisper_hears_once_and_then_reads_what_it_heard() -> None:
 def test_no_decode_of_what_writes_no_text(name: str) -> None:
     with pytest.raises(BadInput, match="one by one"):
         load_pass(name, Pass(1, 1, cached=5))
+
+
+GENERATES = [name for name, shape in transformers().items() if shape.causal]
+
+
+@pytest.mark.parametrize("name", GENERATES)
+def test_every_layer_of_a_decode_writes_its_keys_and_values_once(name: str) -> None:
+    """MLA stores the latents and the rotary keys that all heads share, in place of keys and values."""
+    shape = replace(transformers()[name], layers=2)
+    stored = shape.key_rank + shape.rotary_width if shape.key_rank else 2 * shape.key_width
+    model = unfused_transformer("x", shape, Pass(3, 1, 9))
+    writes = [o for o in model if o.kind == "cache"]
+    assert [o.elements_out for o in writes] == [3 * stored] * 2
+    assert [[reader.kind for reader in model.readers(o.name)] for o in writes] == [["attention"]] * 2
+    assert all(o.kind != "cache" for o in unfused_transformer("x", shape, Pass(3, 9)))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt-350m", "llama-3-8b", "qwen3-4b"])
+def test_torch_launches_the_write_of_the_cache_and_an_engine_does_so_in_attention(name: str) -> None:
+    shape, run = replace(transformers()[name], layers=2), Pass(3, 1, 9)
+    launches = {
+        runtime: [o.name for o in transformer_graph(name, shape, run, runtime) if o.kind == "cache"]
+        for runtime in ("torch", "engine")
+    }
+    assert launches == {"torch": ["layer.0.cache", "layer.1.cache"], "engine": []}

@@ -66,6 +66,7 @@ class Blocks:
         read = [self.product(f"{layer}.{part}", m, shape.hidden, [stream]) for part, m in parts.items()]
         if shape.rotary:
             read = self._rotary(layer, read)
+        read = self._cache(layer, 2 * shape.key_width, read)
         cached = min(run.cached, window or run.cached)
         seen = self._attention(run.cached + run.tokens, window)
         mixed = self._mixing(f"{layer}.attention", read, seen, 2 * shape.key_width * run.columns, cached)
@@ -92,9 +93,8 @@ class Blocks:
         norm = self._elementwise(f"{layer}.key_norm", rank, rank, [keys], kind="rms norm")
         both = self.product(f"{layer}.key_b", content + values, rank, [norm])
         width = shape.heads * shape.rotary_width + shape.rotary_width
-        turned = self._elementwise(f"{layer}.rotary", width, width, [query, keys], kind="rotary")
-        if run.cached:
-            turned = self._elementwise(f"{layer}.cache", latent, latent, [turned], kind="cache")
+        rotated = self._elementwise(f"{layer}.rotary", width, width, [query, keys], kind="rotary")
+        written = self._cache(layer, latent, [rotated])
         seen = run.cached + run.tokens
         scored, summed = (latent, shape.key_rank) if run.cached else (shape.head_width, shape.value_width)
         pairs = run.columns * (run.cached + (run.tokens + 1) / 2)
@@ -102,7 +102,7 @@ class Blocks:
         mixed = self._add(
             f"{layer}.attention",
             "attention",
-            [turned, both],
+            [*written, both],
             flops=2.0 * shape.heads * (scored + summed) * pairs,
             elements_in=read * run.columns,
             elements_cached=latent * run.batch * run.cached,
@@ -215,19 +215,21 @@ class Blocks:
         return together
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:
-        """Add the rotary embedding of queries and keys, after norms of their heads if the model has them.
-
-        In a pass with cached tokens, also add the write of keys and values to the cache.
-        """
+        """Add the rotary embedding of queries and keys, after norms of their heads if the model has them."""
         shape = self._shape
         width = shape.width + shape.key_width
         if shape.head_norm:
             after = [self._elementwise(f"{layer}.head_norm", width, width, after, kind="head norm")]
-        turned = self._elementwise(f"{layer}.rotary", width, width, after, kind="rotary")
-        if self._run.cached:
-            width = 2 * shape.key_width
-            turned = self._elementwise(f"{layer}.cache", width, width, [turned], kind="cache")
-        return [turned]
+        return [self._elementwise(f"{layer}.rotary", width, width, after, kind="rotary")]
+
+    def _cache(self, layer: str, width: int, after: list[str]) -> list[str]:
+        """Add the write of `width` features of each new token to the cache, in a pass with cached tokens.
+
+        Return the names of the operations whose outputs attention reads.
+        """
+        if not self._run.cached:
+            return after
+        return [self._elementwise(f"{layer}.cache", width, width, after, kind="cache")]
 
     def _attention(self, keys: int, window: int = 0) -> Attention:
         shape, run = self._shape, self._run

@@ -44,7 +44,7 @@ def fold_first_norm(model: ModelGraph) -> ModelGraph:
 def fold_rotary(model: ModelGraph) -> ModelGraph:
     """Fold the rotary embedding and the cache update into attention, which reads q and k and writes k and v.
 
-    q, k, v (-> head norm) -> rotary (-> cache) -> attention  becomes  q, k, v -> attention
+    q, k, v (-> head norm) (-> rotary) (-> cache) -> attention  becomes  q, k, v -> attention
     """
     into: dict[str, str] = {}
     for attention in (o for o in model if o.kind == "attention"):
