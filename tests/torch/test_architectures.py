@@ -16,6 +16,8 @@ from prunecast.torch.find import is_transposed  # noqa: E402
 from prunecast.torch.huggingface import load_pretrained, sparsify_pretrained  # noqa: E402
 from prunecast.torch.packed import PackedProduct  # noqa: E402
 from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
+from prunecast.workload.graph.families import families  # noqa: E402
+from tests.torch.tiny_models import CLASSES, FORMS, KEYS, WIDE, built  # noqa: E402
 
 # Inductor's own, and transformers' about tiny sizes
 pytestmark = [
@@ -28,18 +30,8 @@ PATTERN = "tile-wise:16"
 OPTIONS = {"gpu": "h200-sxm", "max_tokens": 1024, "few_tokens": False, "quiet": True}
 LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 128}
 WORDS = {"vocab_size": 96}
-TEXT = {
-    **LAYERS,
-    **WORDS,
-    "max_position_embeddings": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
-KEYS = {**TEXT, "num_key_value_heads": 2}
-KEYS_OF_FALCON = {**TEXT, "num_kv_heads": 2}
-HEADS = {**KEYS, "head_dim": 16}
-EXPERTS = {**HEADS, "num_experts_per_tok": 2}
+ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+TEXT = {**WIDE, **ENDS, "num_hidden_layers": 1}
 PIXELS = {**LAYERS, "image_size": 32, "patch_size": 16}
 BOTH = {
     **WORDS,
@@ -55,8 +47,6 @@ BOTH = {
     "eos_token_id": 2,
     "decoder_start_token_id": 3,
 }
-T5 = {**WORDS, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 1, "num_heads": 4}
-T5 |= {"decoder_start_token_id": 0}
 SAM = {
     "vision_config": {
         "hidden_size": 64,
@@ -82,7 +72,6 @@ SAM = {
         "iou_head_hidden_dim": 32,
     },
 }
-GPT2 = {**WORDS, "n_embd": 64, "n_layer": 1, "n_head": 4, "n_positions": 64, "bos_token_id": 1}
 DISTIL = {**WORDS, "dim": 64, "hidden_dim": 128, "n_layers": 1, "n_heads": 4, "max_position_embeddings": 64}
 SPEECH = {
     **LAYERS,
@@ -103,32 +92,37 @@ CONVNEXT = {
     "layer_scale_init_value": 1.0,
 }
 
+
+def of(form, end="", **sizes):
+    """Return the entry of a family's tiny model with one layer, by its name in `FORMS`."""
+    family, own = FORMS[form]
+    kind, its_end, of_family = CLASSES[family]
+    one = {families()[family].names("layers")[0]: 1}
+    return kind, end or its_end, {**of_family, **ENDS, **own, **one, **sizes}
+
+
 WRITERS = {
-    "llama": ("Llama", "ForCausalLM", KEYS),
-    "qwen2": ("Qwen2", "ForCausalLM", KEYS),
-    "qwen3": ("Qwen3", "ForCausalLM", HEADS),
-    "mistral": ("Mistral", "ForCausalLM", HEADS),
-    "gemma2": ("Gemma2", "ForCausalLM", HEADS),
-    "gemma3": ("Gemma3", "ForCausalLM", HEADS),
+    "llama": of("llama"),
+    "qwen2": of("qwen2"),
+    "qwen3": of("qwen3"),
+    "mistral": of("mistral"),
+    "gemma2": of("gemma2"),
+    "gemma3": of("gemma3_text"),
     "phi": ("Phi", "ForCausalLM", TEXT),
-    "phi3": ("Phi3", "ForCausalLM", KEYS),
-    "olmo2": ("Olmo2", "ForCausalLM", KEYS),
-    "gpt2": ("GPT2", "LMHeadModel", {**GPT2, "eos_token_id": 2}),
+    "phi3": of("phi3"),
+    "olmo2": ("Olmo2", "ForCausalLM", {**KEYS, **TEXT}),
+    "gpt2": of("gpt2"),
     "gpt_neox": ("GPTNeoX", "ForCausalLM", TEXT),
-    "opt": ("OPT", "ForCausalLM", {**TEXT, "ffn_dim": 128, "word_embed_proj_dim": 64}),
+    "opt": of("opt"),
     "bloom": ("Bloom", "ForCausalLM", {**WORDS, "hidden_size": 64, "n_layer": 1, "n_head": 4}),
-    "falcon": ("Falcon", "ForCausalLM", TEXT),
-    "falcon_40b": ("Falcon", "ForCausalLM", {**KEYS_OF_FALCON, "new_decoder_architecture": True}),
-    "falcon_rw": (
-        "Falcon",
-        "ForCausalLM",
-        {**TEXT, "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
-    ),
-    "mixtral": ("Mixtral", "ForCausalLM", {**KEYS, "num_local_experts": 4}),
-    "qwen3_moe": ("Qwen3Moe", "ForCausalLM", {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
-    "gpt_oss": ("GptOss", "ForCausalLM", {**EXPERTS, "num_local_experts": 4}),
-    "t5": ("T5", "ForConditionalGeneration", T5),
-    "flan_t5": ("T5", "ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu"}),
+    "falcon": of("falcon"),
+    "falcon_40b": of("falcon as 40B"),
+    "falcon_rw": of("falcon as RW"),
+    "mixtral": of("mixtral"),
+    "qwen3_moe": of("qwen3_moe", moe_intermediate_size=64),
+    "gpt_oss": of("gpt_oss"),
+    "t5": of("T5EncoderModel", "ForConditionalGeneration", decoder_start_token_id=0),
+    "flan_t5": of("t5 with gate", "ForConditionalGeneration", decoder_start_token_id=0),
     "bart": ("Bart", "ForConditionalGeneration", {**BOTH, "forced_eos_token_id": 2}),
     "whisper": (
         "Whisper",
@@ -137,8 +131,8 @@ WRITERS = {
     ),
 }
 READERS = {
-    "bert": ("Bert", "Model", TEXT),
-    "roberta": ("Roberta", "Model", TEXT),
+    "bert": of("bert"),
+    "roberta": of("roberta"),
     "xlm_roberta": ("XLMRoberta", "Model", TEXT),
     "distilbert": ("DistilBert", "Model", DISTIL),
     "deberta_v2": (
@@ -149,7 +143,7 @@ READERS = {
     "albert": ("Albert", "Model", {**TEXT, "num_hidden_layers": 2, "embedding_size": 32}),
     "electra": ("Electra", "Model", {**TEXT, "embedding_size": 32}),
     "modernbert": ("ModernBert", "Model", {**TEXT, "cls_token_id": 1, "sep_token_id": 2}),
-    "vit": ("ViT", "Model", PIXELS),
+    "vit": of("vit", **PIXELS),
     "deit": ("DeiT", "Model", PIXELS),
     "dinov2": ("Dinov2", "Model", {**PIXELS, "mlp_ratio": 2}),
     "clip": ("CLIP", "Model", {"text_config": TEXT, "vision_config": PIXELS, "projection_dim": 32}),
@@ -179,11 +173,7 @@ IDS = torch.arange(3, 21).reshape(2, 9)
 
 
 def made(name):
-    kind, end, sizes = ALL[name]
-    torch.manual_seed(0)
-    text = "Text" if name == "gemma3" else ""
-    config = getattr(transformers, f"{kind}{text}Config")(**sizes)
-    model = getattr(transformers, kind + end)(config)
+    model = built(*ALL[name])
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:

@@ -27,10 +27,24 @@ HEADS, WIDTHS, LAYERS = "heads:0.5", "widths:0.25", "layers:0.34"
 MADE = {
     "Llama": ({}, [HEADS, WIDTHS, LAYERS]),
     "Qwen2": ({"tie_word_embeddings": True}, [HEADS, WIDTHS, LAYERS]),
+    "OPT": ({"ffn_dim": 128, "word_embed_proj_dim": 32, "do_layer_norm_before": False}, [WIDTHS, LAYERS]),
     "Phi3": ({"pad_token_id": 0, "eos_token_id": 1}, [HEADS, WIDTHS]),
     "Mixtral": (EXPERTS, ["heads:0.25", "experts:0.25"]),
     "Qwen3Moe": ({**EXPERTS, "moe_intermediate_size": 32, "norm_topk_prob": True}, ["experts:0.5", LAYERS]),
 }
+
+
+def holder_of(model):
+    """Return the module with the list of layers, which is the model itself or a decoder in it."""
+    return next(
+        each for each in model.modules() if isinstance(getattr(each, "layers", None), torch.nn.ModuleList)
+    )
+
+
+def part_of(model, layer, part):
+    """Return the module of a layer with the role `part`, such as `output`, by its name in `families.toml`."""
+    modules, names = dict(layer.named_modules()), families()[model.config.model_type].tensors
+    return next(modules[name] for name, own in names.items() if own == part and name in modules)
 
 
 def saved(name, folder, *, uneven=False):
@@ -41,7 +55,7 @@ def saved(name, folder, *, uneven=False):
     with torch.no_grad():
         for parameter in model.parameters():  # biases too, which start at zero
             parameter.normal_(std=0.1)
-        for place, layer in enumerate(model.model.layers if uneven else ()):
+        for place, layer in enumerate(holder_of(model).layers if uneven else ()):
             for parameter in layer.parameters():
                 parameter.mul_(1.0 + 0.1 * place)
     model.save_pretrained(folder, max_shard_size="60KB")
@@ -60,21 +74,24 @@ def kept_of(folder):
 
 def mask(model, kept):
     """Mask the parts of a model that are not kept, without changing a size."""
-    layers = model.model.layers
+    holder = holder_of(model)
+    layers = holder.layers
     if "layers" in kept:
-        model.model.layers = torch.nn.ModuleList(layers[place] for place in kept["layers"])
-        for place, layer in enumerate(model.model.layers):
+        holder.layers = torch.nn.ModuleList(layers[place] for place in kept["layers"])
+        for place, layer in enumerate(holder.layers):
             layer.self_attn.layer_idx = place
         model.config.num_hidden_layers = len(kept["layers"])
     with torch.no_grad():
         for place, heads in kept.get("heads", {}).items():
-            inputs = layers[int(place)].self_attn.o_proj.weight.view(64, 4, -1)
-            inputs[:, [head for head in range(4) if head not in heads]] = 0
+            groups = model.config.num_key_value_heads
+            inputs = part_of(model, layers[int(place)], "output").weight.view(64, groups, -1)
+            inputs[:, np.setdiff1d(np.arange(groups), heads)] = 0
         for place, widths in kept.get("widths", {}).items():
-            lost = np.setdiff1d(np.arange(128), widths)
-            layers[int(place)].mlp.down_proj.weight[:, lost] = 0
+            inputs = part_of(model, layers[int(place)], "down").weight
+            inputs[:, np.setdiff1d(np.arange(inputs.shape[1]), widths)] = 0
         for place, experts in kept.get("experts", {}).items():
-            never_chosen(layers[int(place)].mlp.gate, [each for each in range(4) if each not in experts])
+            router = part_of(model, layers[int(place)], "router")
+            never_chosen(router, np.setdiff1d(np.arange(len(router.weight)), experts))
 
 
 def never_chosen(router, experts):
@@ -107,6 +124,7 @@ def test_logits_are_those_of_the_source_with_the_parts_masked(name, tmp_path):
 UNEVEN = {
     "Llama": ["heads:0.5/uneven", "widths:0.25/uneven", LAYERS],
     "Qwen2": ["widths:0.25/uneven"],
+    "OPT": ["widths:0.25/uneven", LAYERS],
     "Phi3": ["heads:0.25/uneven", "widths:0.5/uneven"],
     "Mixtral": ["heads:0.25/uneven", "experts:0.25"],
     "Qwen3Moe": ["heads:0.5/uneven"],
@@ -270,22 +288,13 @@ def test_parts_that_cannot_be_removed_are_refused_and_nothing_is_written(what, t
     assert not (tmp_path / "out").exists()
 
 
-LOSE_HEADS = {
-    "llama",
-    "mistral",
-    "mixtral",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "phi3",
-}
-"""Families whose configurations have a field for the width of a head, without sinks or latent attention."""
 HAVE_EXPERTS = {"mixtral", "qwen3_moe", "gpt_oss"}
 NEVER = {"deepseek_v3", "WhisperEncoder", "T5EncoderModel"}
 """Families with latent attention, sound or biases of positions, of which nothing is removed."""
+ALSO_KEEP_HEADS = NEVER | {"gpt_oss", "falcon"}
+"""Families with sinks of heads, or with queries, keys and values in one matrix in an order of its own."""
+NO_HEAD_WIDTH = {family for family in CLASSES if "head_width" not in families()[family].fields}
+NO_HEAD_WIDTH -= ALSO_KEEP_HEADS
 
 
 @pytest.mark.parametrize("part", ["heads:0.5", "heads:0.5/uneven", "widths:0.5", "layers:0.5", "experts:0.5"])
@@ -295,14 +304,15 @@ def test_a_family_loses_parts_and_transformers_loads_the_rest_or_it_is_refused(f
     model.save_pretrained(tmp_path / "source")
     removed = Removed(weights=tmp_path / "source", parts=[part])
     refused = {
-        "heads": CLASSES.keys() - LOSE_HEADS,
+        "heads": NO_HEAD_WIDTH | ALSO_KEEP_HEADS,
         "widths": {*HAVE_EXPERTS, *NEVER},
         "layers": {"gpt_oss", "gemma2", "gemma3_text", *NEVER},
         "experts": CLASSES.keys() - HAVE_EXPERTS,
     }
     is_refused = family in refused[part.partition(":")[0]]
     if is_refused:
-        with pytest.raises(BadInput):
+        is_without_width = part.startswith("heads") and family in NO_HEAD_WIDTH
+        with pytest.raises(BadInput, match="no width of a head" if is_without_width else None):
             prune(removed, pattern="dense", out=tmp_path / "out")
         assert not (tmp_path / "out").exists()
         return

@@ -1,5 +1,9 @@
-"""Tiny models of transformers with random weights: one for each family that `families.toml` describes."""
+"""Tiny models of transformers with random weights: one for each family that `families.toml` describes.
 
+`test_architectures.py` adds architectures without a family.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
 TEXT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 96}
@@ -63,19 +67,23 @@ NO_CLASS = ("kimi_k2",)
 def tiny(family: str, **sizes: Any) -> Any:
     """Return a tiny model of a family in fp32, with random weights; `sizes` override those of `CLASSES`."""
     import torch
-    import transformers
 
-    torch.manual_seed(0)
     kind, end, own = CLASSES[family]
-    config = getattr(transformers, f"{kind}Config")(**{**own, **sizes})
-    name = f"{kind.removesuffix('Text')}{end}"
-    if family == "WhisperEncoder":
-        from transformers.models.whisper import modeling_whisper
-
-        model = modeling_whisper.WhisperEncoder(config)
-    else:
-        model = getattr(transformers, name)(config)
+    model = built(kind, end, {**own, **sizes})
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.1)
     return model.eval()
+
+
+def built(kind: str, end: str, sizes: Mapping[str, Any]) -> Any:
+    """Return a model of transformers, by the names of its configuration and its class, from a fixed seed."""
+    import torch
+    import transformers
+    from transformers.models.whisper import modeling_whisper
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    name = f"{kind.removesuffix('Text')}{end}"
+    # transformers exports all of these classes but the encoder of Whisper
+    return getattr(modeling_whisper if name == "WhisperEncoder" else transformers, name)(config)

@@ -115,7 +115,7 @@ def test_all_rewrites_of_a_runtime_conserve_work_and_follow_the_order_of_tensors
 ) -> None:
     sparse = frozenset(name for name, o in model.products.items() if o.is_sparse)
     run = rewritten(model, runtime)
-    launched = with_sparse(run, sparse & run.products.keys())
+    launched = with_sparse(run, sparse.intersection(run.products))
     check_conserved(launched, model)
     place = {o.name: place for place, o in enumerate(launched)}
     assert all(place[source] < place[reader] for source, reader in launched.graph.edges)
