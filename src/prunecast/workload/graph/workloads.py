@@ -1,8 +1,9 @@
 """The standard models by name, and the graphs of transformers: BERT, ViT, GPT-2, Llama, Mixtral, Whisper.
 
-Queries, keys and values read the same x, and inference engines run them as one product. In BERT and GPT-2
-this saves a sixth of their time. The matrices of Llama are large enough to fill a GPU: joining them changes
-their time by less than 3 %, so that each matrix of the model files stays a separate product.
+Queries, keys and values read the same x. In BERT and GPT-2 by name they are one product in both runtimes
+(`fused_qkv`), which saves a sixth of their time. In other models the runtime `torch` joins them
+(`fusions.join_qkv`), and `engine` runs each matrix of the model files as a separate product: those of Llama
+are large enough to fill a GPU, so that joining them changes their time by less than 3 %.
 """
 
 from collections import Counter
