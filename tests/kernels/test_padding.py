@@ -73,6 +73,22 @@ def test_one_long_row_is_one_slow_block_and_no_mean(engine) -> None:
     assert long <= 1.02 * kept
 
 
+@pytest.mark.parametrize("per_column", [0.1, 0.37, 1.0])
+def test_columns_of_less_than_a_multiplication_are_padded_to_the_longest_row(per_column: float) -> None:
+    """Sliced ELLPACK as `add_a_kernel.md` describes it, by the columns of a tile and its longest row."""
+    kept = np.array([100, 40, 7, 64])
+    longest = np.maximum(np.round(kept * per_column * np.array([1.0, 1.4, 1.0, 2.5])), 1).clip(max=kept)
+    least = (longest / kept).min()
+    columns = np.ceil(longest / least).astype(int)
+    assert (columns >= kept).all()
+    tiles = tiles_keeping(kept.tolist(), height=16, k=300)
+    plan = fastest_plan("stspmm", tiles, 70, "fp16", toy_gpu(compute_capability=80), split=None)
+    multiplied = padded(plan, columns).multiplied_columns * least
+    wanted = longest[plan.work.tile]
+    assert (wanted <= multiplied * (1 + 1e-12)).all()
+    assert (multiplied < wanted + least).all()
+
+
 def test_both_engines_see_the_zeros() -> None:
     plan = padded(SHORT_ROWS, ONE_LONG)
     assert estimate(plan, H200).seconds == pytest.approx(simulate(plan, H200).seconds, rel=0.1)
