@@ -77,6 +77,7 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
 def store_rate(context: LaunchContext) -> float:
     """Return the bytes of C per cycle that L2 accepts from one SM: the harmonic mean over all waves of items.
 
+    The last wave counts as a whole one even if few SMs work in it, since they determine the time of the launch.
     In the first wave all SMs store at once and share the bandwidth of L2. Then blocks drift apart: those
     whose stores L2 has served first begin their next items first, so that later stores pass at the rate of
     the SM's port. Blocks with producer warps stay in step (measured on the H200) and always share L2. Cycles
@@ -92,6 +93,6 @@ def store_rate(context: LaunchContext) -> float:
     at_once = share_of_l2 * lines / (1.0 + (lines - 1.0) / (max(plan.item_count / busy_sms, 1.0) + 1.0))
     if traits.runs_ahead:
         return at_once
-    waves = max(plan.item_count / max(min(plan.blocks, context.held), 1), 1.0)
+    waves = max(-(-plan.item_count // max(min(plan.blocks, context.held), 1)), 1)
     port = max(float(gpu.store_bytes_per_clk_per_sm), at_once)
     return 1.0 / (1.0 / port + (1.0 / at_once - 1.0 / port) / waves)

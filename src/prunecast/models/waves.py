@@ -126,8 +126,10 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     run_lists(lists, *found)
     burst, together = first_burst_cycles(case), case.blocks_in_flight
     found.alone[:together] += burst
-    # An SM works as soon as the first of its blocks has its data
-    found.demand[:together] += burst / case.context.crowd**2
+    # An SM works as soon as the first of its blocks has its data. L2 and DRAM serve first blocks of all SMs
+    # before second ones, so that second blocks on few SMs do not shorten the wait
+    of_first_blocks = min(case.gpu.sm_count / max(together, 1), 1.0)
+    found.demand[:together] += burst * of_first_blocks / case.context.crowd
     return found
 
 
