@@ -52,6 +52,9 @@ class BlockTimes(NamedTuple):
 
     first: FloatArray
     """Cycles from the start of a block until L2 has the stores of its first item."""
+    refill: FloatArray
+    """As `first`, of a block that starts after the first wave. By then DRAM has served the weights that all
+    blocks prefetch when a co-resident launch begins."""
     later: FloatArray
     """Additional cycles for each item that follows another one in its block."""
     first_demand: FloatArray
@@ -73,7 +76,7 @@ def block_times(case: Case) -> BlockTimes:
     parts = np.where(owner, plan.work.parts[example], 2)
     rows = _rounded_rows(case)
     tokens = np.asarray(np.rint(amounts.tokens), np.int64)
-    found = BlockTimes(*np.zeros((6, example.size)))
+    found = BlockTimes(*np.zeros((7, example.size)))
     blocks = _sampled(case)
     kinds_of: dict[SampledItem, list[int]] = {}
     columns = (rows.tolist(), tokens.tolist(), parts.tolist(), owner.tolist())
@@ -127,6 +130,11 @@ class _Blocks(NamedTuple):
     """Fraction of the k-steps after the first ones whose data come from DRAM, 0 to 1."""
     first_steps: int
     """Number of k-steps at the begin of an item for which all data come from DRAM."""
+
+    def without_queue(self) -> "_Blocks":
+        """Return the same blocks for a DRAM that serves no other requests when they start."""
+        near, far = (_block(block.sampled._replace(dram_busy=0)) for block in (self.near, self.far))
+        return self._replace(near=near, far=far)
 
 
 def _sampled(case: Case) -> _Blocks:
@@ -243,7 +251,9 @@ def _rounded_rows(case: Case) -> np.ndarray:
 def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> BlockTimes:
     """Return the times of items that differ only in their number of columns; each field is (items,)."""
     context = case.context
-    first = later = _cycles(blocks, item, steps, ALONE)
+    first = refill = later = _cycles(blocks, item, steps, ALONE)
+    if context.co_resident and case.plan.blocks > case.blocks_in_flight:
+        refill = _cycles(blocks.without_queue(), item, steps, ALONE)
     if case.plan.item_count > case.plan.blocks:
         # Producer warps that run ahead hide the latency of the data of the next item
         found = blocks._replace(far=blocks.near) if case.traits.runs_ahead else blocks
@@ -257,7 +267,7 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
             first_demand = demand
     near = blocks.near
     quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), first)
-    return BlockTimes(first, later, first_demand, demand, quiet, np.full_like(first, near.after_parts(item)))
+    return BlockTimes(first, refill, later, first_demand, demand, quiet, np.full_like(first, near.after_parts(item)))
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
@@ -319,7 +329,7 @@ class _Block:
     """A block, the samples of it, and the times derived from them; each time is computed once and cached."""
 
     def __init__(self, sampled: SampledBlock) -> None:
-        self._sampled, self._samples = sampled, BlockSamples(sampled)
+        self.sampled, self._samples = sampled, BlockSamples(sampled)
         self._known: dict[Hashable, float] = {}
         posted = any(i.posted for program in sampled.programs for i in program.begin)
         self._reads_to_the_end = posted or any(program.fetches for program in sampled.programs)
@@ -386,8 +396,8 @@ class _Block:
         """Return the cycles by which an item ends earlier if `cut` removes a part of the warp programs."""
         if (cut, item) not in self._known:
             whole = item._replace(columns=2 * self.ring * self.block_k)
-            shorter = tuple(cut(program) for program in self._sampled.programs)
-            less = BlockSamples(self._sampled._replace(programs=shorter))[whole, ALONE]
+            shorter = tuple(cut(program) for program in self.sampled.programs)
+            less = BlockSamples(self.sampled._replace(programs=shorter))[whole, ALONE]
             self._known[cut, item] = float(max(self._samples[whole, ALONE] - less, 0))
         return self._known[cut, item]
 

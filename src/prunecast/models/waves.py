@@ -114,9 +114,12 @@ class _UnitCosts(NamedTuple):
 def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     """Return the cycles that each block needs for its list of items."""
     plan, of_item = case.plan, case.amounts.kinds.of_item
+    of_items = BlockTimes(*(column[of_item] for column in times))
+    refills = int(plan.work.block_start[case.blocks_in_flight])
+    of_items.first[refills:] = of_items.refill[refills:]
     lists = BlockLists(
         block_start=plan.work.block_start.astype(np.int64),
-        times=BlockTimes(*(column[of_item] for column in times)),
+        times=of_items,
         group=np.where(case.traits.waits_for_parts, plan.work.group, -1),
         owner=plan.work.owner,
         block_cycles=float(case.gpu.block_start_cycles),
