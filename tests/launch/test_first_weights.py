@@ -17,6 +17,7 @@ from prunecast.patterns import TileMap
 
 H200 = load_gpu("h200-sxm")
 SHOWN_SHARE = launch_costs(H200)["shown_prefetch_share"]
+HIDDEN_SHARE = launch_costs(H200)["hidden_prefetch_share"]
 
 
 def plan_of(tiles, columns, n):
@@ -58,9 +59,16 @@ def test_blocks_that_start_early_have_theirs():
     assert share == pytest.approx(SHOWN_SHARE * (1.0 - early_starts(launch_context(plan, H200)) / 120))
 
 
-def test_nobody_waits_where_launches_do_not_overlap_or_all_blocks_start_early():
-    assert memory_rules(launch_context(replace(plan_of(44, 614, 384), pdl=False), H200)).weights_first == 0.0
+def test_nobody_waits_where_launches_do_not_overlap_or_tiles_are_split():
+    for plan in (plan_of(44, 614, 384), plan_of(40, 128, 64)):
+        assert memory_rules(launch_context(replace(plan, pdl=False), H200)).weights_first == 0.0
     assert memory_rules(launch_context(plan_of(12, 614, 384), H200)).weights_first == 0.0
+
+
+def test_weights_of_the_next_launch_delay_rows_if_all_blocks_start_early():
+    plan = plan_of(40, 128, 64)
+    assert plan.blocks == plan.item_count <= H200.sm_count // 2
+    assert 0.0 < memory_rules(launch_context(plan, H200)).weights_first == HIDDEN_SHARE < SHOWN_SHARE
 
 
 def test_a_launch_takes_as_much_longer(monkeypatch):

@@ -167,7 +167,7 @@ def split_in_two(part_columns, owner_columns):
 
 def test_overlapping_launches_have_read_their_indices():
     # The index, which has no bytes to bring from DRAM: 200 and the wait's cycle, if there is an SM for each
-    # block of two launches. If not, B waits for half of the first rings' weights: 2 x 32 KB.
+    # block of two launches. B waits for a share of the first rings' weights, 2 x 32 KB, in both cases.
     producer, consumer = two_role_programs()
     begin = (Instruction(Op.LOAD_INDEX, 0), Instruction(Op.WAIT_LOAD))
     plan = hand_plan([256] * 2, 64, programs=(replace(producer, begin=begin), consumer), shared_bytes=LARGE)
@@ -175,14 +175,8 @@ def test_overlapping_launches_have_read_their_indices():
         gpu = toy_gpu(**ENDLESS, sm_count=sms)
         apart, overlapping = (estimate(replace(plan, pdl=o), gpu) for o in (False, True))
         ring = plan.resources.stages * 64 * 64 * 2 * 2
-        waits = (
-            0.0
-            if hidden
-            else launch_costs(gpu)["shown_prefetch_share"]
-            * ring
-            / gpu.dram_bytes_per_s
-            * overlapping.clock_hz
-        )
+        share = launch_costs(gpu)["hidden_prefetch_share" if hidden else "shown_prefetch_share"]
+        waits = share * ring / gpu.dram_bytes_per_s * overlapping.clock_hz
         assert apart.cycles - overlapping.cycles == pytest.approx(hidden - waits)
 
 

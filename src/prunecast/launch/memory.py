@@ -183,13 +183,17 @@ def _weights_first(context: LaunchContext, early: float) -> float:
     """Return `MemoryRules.weights_first`; `early` is the result of `early_starts`.
 
     It is 0 if the prefetch overlaps the preceding launch completely, for example with split tiles, because
-    their blocks leave their SMs long before that launch ends. It is also 0 for 2:4, whose fitted constants
-    already contain the effect.
+    their blocks leave their SMs long before that launch ends. If all blocks run their prologue during the
+    preceding launch, they have their weights, but those of the next launch are requested meanwhile. For 2:4
+    only this case counts, since its fitted constants already contain the other one.
     """
     plan, blocks = context.plan, context.plan.blocks
-    whole = plan.inner is None and int(plan.work.parts.max(initial=1)) == 1
+    whole = int(plan.work.parts.max(initial=1)) == 1
     one_wave = plan.item_count == blocks <= context.gpu.sm_count
-    overlaps = whole and one_wave and context.pdl and context.prefetches_weights
-    if not overlaps or prologue_is_hidden(context):
+    if not (whole and one_wave and context.pdl and context.prefetches_weights):
+        return 0.0
+    if prologue_is_hidden(context):
+        return context.costs["hidden_prefetch_share"]
+    if plan.inner is not None:
         return 0.0
     return context.costs["shown_prefetch_share"] * (1.0 - min(early / max(blocks, 1), 1.0))
