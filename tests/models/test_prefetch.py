@@ -4,10 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunecast.choice import fastest_plan
+from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
+from prunecast.models.block_times import block_times
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
+from prunecast.models.roofline import look_up
+from prunecast.models.waves import unit_costs
 from prunecast.plan.program import Instruction, Op, WarpProgram
-from tests.models.hand_plans import hand_plan
+from tests.models.hand_plans import hand_plan, tile_map
 from tests.toy_gpu import toy_gpu
 
 BLOCK_K = 64
@@ -47,3 +52,19 @@ def test_bytes_are_those_of_the_columns_that_each_step_has(begin, kept, warps, d
     assert unposted_bytes(context, blocks) == sum(
         bytes_of(i, warps, kept[:blocks]) for i in weights if not i.posted
     )
+
+
+def test_only_blocks_of_the_first_wave_queue_after_the_weights_of_all():
+    gpu = load_gpu("h200-sxm")
+    plans = (fastest_plan("small-n", tile_map([384] * t, 1024, 16), 64, "fp16", gpu) for t in (100, 2000))
+    one_wave, waves = (look_up(launch_context(plan, gpu)) for plan in plans)
+    first = waves.blocks_in_flight
+    assert one_wave.blocks_in_flight == one_wave.plan.blocks
+    assert first < waves.plan.blocks
+    times = block_times(one_wave)
+    assert (times.refill == times.first).all()
+    times = block_times(waves)
+    assert (times.refill < times.first).all()
+    alone = unit_costs(waves, times).alone
+    assert (alone[:first] == times.first).all()
+    assert (alone[first:] == times.refill).all()

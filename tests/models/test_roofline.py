@@ -17,8 +17,9 @@ from prunecast.launch import launch_context
 from prunecast.launch.context import launch_costs
 from prunecast.models.block_times import block_times
 from prunecast.models.case import LEVELS
+from prunecast.models.rates import store_rate
 from prunecast.models.roofline import estimate, look_up
-from prunecast.models.waves import BURST_SHARE, first_burst_cycles
+from prunecast.models.waves import BURST_SHARE, first_burst_cycles, unit_costs
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import Instruction, Op, When
@@ -408,3 +409,24 @@ def test_refuses_an_unknown_launch_and_state():
         estimate(hand_plan([64], 64), toy_gpu(), launch="lazy")
     with pytest.raises(BadInput, match="state must be one of"):
         estimate(hand_plan([64], 64), toy_gpu(), state="hot")
+
+
+@pytest.mark.parametrize(("blocks", "share"), [(4, 1.0), (5, 4 / 5 / 2), (8, 1 / 4)])
+def test_an_sm_waits_until_the_first_of_its_blocks_has_its_data(blocks, share):
+    # Four SMs. The first blocks of all SMs have their data after 4 / blocks of the burst
+    plan = hand_plan([256] * blocks, 64, programs=one_role_programs(4))
+    case = look_up(launch_context(plan, toy_gpu()))
+    times = block_times(case)
+    found = unit_costs(case, times).demand - times.first_demand
+    assert found == pytest.approx(share * first_burst_cycles(case))
+
+
+def test_a_wave_of_one_block_stores_as_long_as_a_full_one():
+    gpu, rates = toy_gpu(), {}
+    for items in (4, 5, 8, 9):
+        plan = hand_plan([64] * items, 64, programs=one_role_programs(4), shared_bytes=LARGE)
+        rates[items] = store_rate(launch_context(plan, gpu))
+    # Four SMs share 200 bytes per cycle in the first wave; the port of an SM passes 64
+    assert rates[4] == pytest.approx(50.0)
+    assert rates[5] == rates[8] == pytest.approx(2 / (1 / 50 + 1 / 64))
+    assert rates[8] < rates[9] < 64.0

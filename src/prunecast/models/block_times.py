@@ -267,7 +267,9 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
             first_demand = demand
     near = blocks.near
     quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), first)
-    return BlockTimes(first, refill, later, first_demand, demand, quiet, np.full_like(first, near.after_parts(item)))
+    return BlockTimes(
+        first, refill, later, first_demand, demand, quiet, np.full_like(first, near.after_parts(item))
+    )
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:

@@ -77,7 +77,7 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
 def store_rate(context: LaunchContext) -> float:
     """Return the bytes of C per cycle that L2 accepts from one SM: the harmonic mean over all waves of items.
 
-    The last wave counts as a whole one even if few SMs work in it, since they determine the time of the launch.
+    A last wave counts as a whole one even if few SMs work in it, since they determine when the launch ends.
     In the first wave all SMs store at once and share the bandwidth of L2. Then blocks drift apart: those
     whose stores L2 has served first begin their next items first, so that later stores pass at the rate of
     the SM's port. Blocks with producer warps stay in step (measured on the H200) and always share L2. Cycles
