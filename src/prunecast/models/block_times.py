@@ -131,10 +131,6 @@ class _Blocks(NamedTuple):
     first_steps: int
     """Number of k-steps at the begin of an item for which all data come from DRAM."""
 
-    def without_queue(self) -> "_Blocks":
-        """Return the same blocks for a DRAM that serves no other requests when they start."""
-        near, far = (_block(block.sampled._replace(dram_busy=0)) for block in (self.near, self.far))
-        return self._replace(near=near, far=far)
 
 
 def _sampled(case: Case) -> _Blocks:
@@ -253,7 +249,9 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
     context = case.context
     first = refill = later = _cycles(blocks, item, steps, ALONE)
     if context.co_resident and case.plan.blocks > case.blocks_in_flight:
-        refill = _cycles(blocks.without_queue(), item, steps, ALONE)
+        # DRAM serves no other requests when these blocks start
+        near, far = (_block(one.sampled._replace(dram_busy=0)) for one in (blocks.near, blocks.far))
+        refill = _cycles(blocks._replace(near=near, far=far), item, steps, ALONE)
     if case.plan.item_count > case.plan.blocks:
         # Producer warps that run ahead hide the latency of the data of the next item
         found = blocks._replace(far=blocks.near) if case.traits.runs_ahead else blocks
