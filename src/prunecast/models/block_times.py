@@ -132,7 +132,6 @@ class _Blocks(NamedTuple):
     """Number of k-steps at the begin of an item for which all data come from DRAM."""
 
 
-
 def _sampled(case: Case) -> _Blocks:
     """Return both versions of the block to sample, and the k-steps for which `far` applies.
 
