@@ -64,6 +64,23 @@ def test_what_was_never_measured_is_said(run, model, gpu, told):
     assert told in run("predict", model, *FAST, "--gpu", gpu)[1]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "has"),
+    [
+        ("b200", True),
+        ("b300", True),
+        ("jetson-agx-thor", True),
+        ("rtx-5090", False),
+        ("gb10", False),
+        ("h200-sxm", False),
+    ],
+)
+def test_only_gpus_that_have_tcgen05_are_told_of_it(run, model, gpu, has):
+    """Compute capability 12 came later and multiplies with mma.sync (PTX ISA, tcgen05)."""
+    options = ("-n", "64", "--engine", "model", "--kernel", "stspmm", "--no-crossovers")
+    assert ("tcgen05" in run("predict", model, *options, "--gpu", gpu)[1]) == has
+
+
 def test_a_file_gets_the_form_of_its_ending_and_the_terminal_the_table(run, model, tmp_path):
     _, shown, _ = run("predict", model, *FAST, "-o", "out.json")
     assert shown.startswith("h200-sxm, 256 tokens")

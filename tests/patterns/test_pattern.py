@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -207,3 +208,20 @@ def test_importance_in_float16_gives_the_masks_of_float32(text):
     scores = np.exp(np.random.default_rng(5).normal(0, 4, (150, 46))).clip(6e-8, 6e4).astype(np.float16)
     half, single = (pattern.prune({"w": each}, sparsity)["w"] for each in (scores, scores.astype(np.float32)))
     np.testing.assert_array_equal(half, single)
+
+
+@pytest.mark.parametrize(
+    ("text", "sparsity"),
+    [("tile-wise:128", 0.75), ("block:32x32", 0.75), ("balanced:64", 0.75), ("2:4", None), ("4:8", None)],
+)
+def test_patterns_that_look_at_pieces_never_convert_a_whole_fp16_layer(text, sparsity):
+    """A float32 copy of the importance would need 4 bytes per weight. The mask is that of such a copy."""
+    importance = np.abs(np.random.default_rng(0).standard_normal((1024, 4096), np.float32)).astype(np.float16)
+    pattern = parse_pattern(text)
+    tracemalloc.start()
+    mask = pattern.prune({"a": importance}, sparsity)["a"]
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 4 * importance.size
+    wanted = pattern.prune({"a": importance.astype(np.float32)}, sparsity)["a"]
+    np.testing.assert_array_equal(mask, wanted)

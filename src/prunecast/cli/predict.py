@@ -75,8 +75,6 @@ MOST_NOTES = 12
 HOPELESS = 0.5
 """Speedup over dense below which nobody would use a kernel: notes on its validated range are omitted."""
 OUTSIDE = "outside the validated range"
-TCGEN05 = 100
-"""Least compute capability, times ten, of GPUs with tcgen05, which no kernel of this project uses."""
 
 
 def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) -> None:
@@ -98,6 +96,7 @@ def _show_layers(table: "PredictionTable", page: "Page") -> None:
     """Print every kernel of every layer, the crossovers, the notes and a verdict on the layers."""
     from prunecast.codesign.crossover import HIGHEST
     from prunecast.codesign.interval import interval_words
+    from prunecast.kernels.libraries.tiled import TCGEN05
 
     first, origin = table[0], table.provenance
     what = origin.workload or f"{origin.tokens} tokens"
@@ -114,7 +113,7 @@ def _show_layers(table: "PredictionTable", page: "Page") -> None:
     page.say()
     page.say(*_notes(table, table.skipped))
     page.say(f"Interval (low - high): {interval_words(origin.gpu)}.")
-    if first.gpu.compute_capability >= TCGEN05:
+    if first.gpu.compute_capability in TCGEN05:  # no kernel of this project uses it
         page.say(
             "Sparse kernels are this project's: mma.sync reaches a part of this GPU's tensor rate, which a",
             "library with tcgen05 could have whole.",

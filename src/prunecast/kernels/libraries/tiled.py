@@ -23,9 +23,9 @@ from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 WARPGROUP_ROWS = 64
 """Rows of the side of a tile that one warpgroup multiplies. Kind: definition, PTX ISA, wgmma."""
-TCGEN05 = (100, 101, 103)
-"""Compute capabilities whose tensor instructions read a tile of 128 rows for a whole CTA. Kind: definition,
-PTX ISA, tcgen05."""
+TCGEN05 = (100, 101, 103, 110)
+"""Compute capabilities whose tensor instructions read a tile of 128 rows for a whole CTA; 11.0 is the later
+name of 10.1. Kind: definition, PTX ISA, tcgen05."""
 SECTOR_PAIR_BYTES = 64
 """Contiguous bytes of a row in a k-step at which DRAM is slower, `Rates.narrow_dram_share`. Kind: definition,
 half of a line of L2."""
