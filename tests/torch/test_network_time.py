@@ -219,6 +219,13 @@ def test_a_network_warns_from_the_time_on_that_it_needs_dense(sparse_us, words, 
     assert all(f"on {GPU}" in str(each.message) for each in said)
 
 
+def test_a_network_left_dense_tells_both_times(monkeypatch):
+    times = {True: 160e-6, False: 150e-6}
+    monkeypatch.setattr(NetworkTime, "seconds", lambda self, sparse=frozenset(): times[bool(sparse)])
+    with pytest.warns(UserWarning, match="predicted 160 us sparse, 150 us dense"):
+        assert converted(mobilenet(), (2, 3, 64, 64), quiet=False).layers == ()
+
+
 class PixelMlp(nn.Module):
     """A block of a ConvNeXt as torchvision writes it: linear layers read the pixels of all images."""
 
