@@ -1,10 +1,9 @@
 """Compute the end of a launch from the ends of its SMs, slowed down if they exceed L2 or DRAM bandwidth."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch import LaunchContext
@@ -46,8 +45,6 @@ class _WaveShares(NamedTuple):
     """Bytes of A and B that DRAM delivers in each wave, divided by those of the launch."""
 
 
-READS = (Quantity.A, Quantity.B, Quantity.INDEX)
-"""Bytes that an SM reads from L2."""
 _ONE_WAVE = _WaveShares(np.ones(1), np.ones(1))
 
 
@@ -86,26 +83,10 @@ def _sm_ends(sm_finish: FloatArray, quiet_cycles: float = 0.0, requested: FloatA
     # SMs that end before any data are transferred, such as those with only empty tiles, read nothing
     reading = np.maximum(ends - quiet, 0.0) if quiet < ends[-1] else ends
     lasting = _rises(np.maximum(ends, quiet), quiet)
-    share_of_work = _rises(reading, 0.0) * _rates_after(reading, requested, order)
+    asked = reading if requested is None else np.where(reading > 0.0, requested[order], 0.0)
+    rates = asked / np.where(reading > 0.0, reading, 1.0) if asked.any() else np.ones_like(reading)
+    share_of_work = _rises(reading, 0.0) * np.cumsum(rates[::-1])[::-1]
     return SmEnds(lasting, share_of_work / float(share_of_work.sum()), quiet, float(lasting.sum()))
-
-
-def _rates_after(
-    reading: FloatArray, requested: FloatArray | None, order: npt.NDArray[np.int64]
-) -> FloatArray:
-    """Return the requests per cycle of the SMs that still work in each interval, (SMs,), in any unit.
-
-    Parameters
-    ----------
-    reading : (SMs,) cycles for which each SM works, ascending
-    requested, order : bytes that each SM requests, and the SMs in the order of `reading`
-    """
-    if requested is None:
-        return np.arange(reading.size, 0, -1).astype(np.float64)
-    rates = np.where(reading > 0.0, requested[order] / np.maximum(reading, 1.0), 0.0)
-    if not rates.any():
-        rates = np.ones_like(rates)
-    return np.asarray(np.cumsum(rates[::-1])[::-1])
 
 
 def _rises(values: FloatArray, first: float) -> FloatArray:
@@ -145,8 +126,8 @@ def chip_ends(
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares = _wave_shares(waves, item_cycles)
     return ChipEnds(
-        fetching=_sm_ends(fetched, quiet, _of_sms(case, placement, READS)),
-        working=_sm_ends(sm_finish, quiet, _of_sms(case, placement, [Quantity.L2])),
+        fetching=_sm_ends(fetched, quiet, _of_sms(case, placement, (Quantity.A, Quantity.B, Quantity.INDEX))),
+        working=_sm_ends(sm_finish, quiet, _of_sms(case, placement, (Quantity.L2,))),
         between=_between_cycles(case, quiet_end),
         behind=float(sm_finish.max()) - float(fetched.max()),
         head_start=gained_cycles(context, sm_finish),
@@ -169,7 +150,7 @@ def chip_ends(
     )
 
 
-def _of_sms(case: Case, placement: Placement, quantities: Sequence[Quantity]) -> FloatArray:
+def _of_sms(case: Case, placement: Placement, quantities: tuple[Quantity, ...]) -> FloatArray:
     """Return the sum of some quantities of all units of each SM, (SMs,)."""
     of_kinds = case.amounts.whole[:, quantities].sum(axis=1)
     units = units_of(case.plan, of_kinds[case.amounts.kinds.of_item])
