@@ -1,6 +1,7 @@
 """List scheduling over SMs, against a slow twin and cases reckoned by hand."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -8,14 +9,22 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.agreement import drawn
+from prunecast.choice import fastest_plan
+from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
 from prunecast.models import waves
 from prunecast.models.amounts import units_of
+from prunecast.models.block_times import SHARED_STEPS, block_times, in_step_by_rows
 from prunecast.models.chip import last_reads
-from prunecast.models.waves import place_units
+from prunecast.models.roofline import look_up
+from prunecast.models.waves import place_blocks, place_units, unit_costs
+from prunecast.patterns import TileMap
 from prunecast.plan.kernel_plan import Schedule
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
+
+T4 = load_gpu("t4")
 
 
 def place(alone, demand=None, *, sms=4, slots=1):
@@ -143,6 +152,9 @@ def test_agrees_with_the_slow_twin(alone, share, sms, slots):
     assume(not slow.tied)
     fast = place(alone, demand, sms=sms, slots=slots)
     assert fast.sm_finish.max() == pytest.approx(slow.finish.max(), rel=1e-6)
+    last = np.zeros(sms)
+    np.maximum.at(last, fast.sm, fast.unit_end)
+    np.testing.assert_allclose(last, fast.sm_finish, rtol=1e-12)
 
 
 @settings(deadline=None)
@@ -175,3 +187,61 @@ def test_what_an_sm_has_fetched_is_told_by_its_last_unit():
     placement = place_units(launched(3, 2, 1), np.array([100.0, 300.0, 50.0]), np.zeros(3))
     assert placement.sm.tolist() == [0, 1, 0]
     assert last_reads(placement, np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]
+
+
+@pytest.mark.parametrize("seed", [9006, 9014, 9022])
+def test_owners_end_after_the_slices_that_shared_sms_delay(seed):
+    # Against a slow twin: every owner one after another, with the slices of its tile by their numbers
+    case = look_up(launch_context(drawn("gtx-1080-ti", "stspmm", seed).plan(), load_gpu("gtx-1080-ti")))
+    assert case.context.crowd > 1
+    times = block_times(case)
+    units, work = unit_costs(case, times), case.plan.work
+    before = place_units(case.context, units.alone, units.demand)
+    after = place_blocks(case, units)
+    slower = np.maximum(before.unit_end / units.alone, 1.0)
+    kind = case.amounts.kinds.of_item
+    ends, block_of = {}, np.repeat(np.arange(case.plan.blocks), np.diff(work.block_start))
+    for block in range(case.plan.blocks):
+        now = slower[block] * units.lists.first_wait[block]
+        for i in range(work.block_start[block], work.block_start[block + 1]):
+            if work.group[i] >= 0 and work.owner[i]:
+                break
+            is_first = i == work.block_start[block]
+            now += slower[block] * (times.first if is_first else times.later)[kind[i]]
+            ends[i] = now
+    owners = [i for i in range(work.group.size) if work.group[i] >= 0 and work.owner[i]]
+    assert owners
+    for owner in owners:
+        slices = [end for i, end in ends.items() if work.group[i] == work.group[owner]]
+        least = max(slices) + case.gpu.signal_latency_cycles + times.after_parts[kind[owner]]
+        assert after.sm_finish[after.sm[block_of[owner]]] >= least * (1 - 1e-12)
+    assert np.all(after.sm_finish >= before.sm_finish)
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_blocks_in_step_are_counted_pair_by_pair(data):
+    kept = [data.draw(st.sets(st.integers(0, 15), min_size=1)) for _ in range(data.draw(st.integers(1, 4)))]
+    columns = [np.array(sorted(4 * k + j for k in own for j in range(4))) for own in kept]
+    tiles = TileMap(
+        m=64 * len(kept),
+        k=64,
+        row_start=64 * np.arange(len(kept) + 1),
+        row_index=np.arange(64 * len(kept)),
+        column_start=np.concatenate(([0], np.cumsum([own.size for own in columns]))),
+        column_index=np.concatenate(columns),
+        pattern="tile-wise:64",
+    )
+    case = look_up(launch_context(fastest_plan("tile-wise", tiles, 128, "fp16", T4), T4))
+    plan = case.plan
+    own = [plan.tiles.column_index[a:b].tolist() for a, b in pairwise(plan.tiles.column_start)]
+    runs = sum(1 + sum(b != a + 1 for a, b in pairwise(each)) for each in own)
+    exponent = SHARED_STEPS / 2.0 * max(plan.shape.block_k * runs / sum(map(len, own)), 1.0)
+    rows = len(set().union(*own))
+    total = 0.0
+    for one in plan.work.tile:
+        for other in plan.work.tile:
+            share = len(own[one]) * len(own[other]) / rows**2
+            total += 1.0 if sum(own[one]) == sum(own[other]) else share**exponent
+    found = in_step_by_rows(case, np.ones(plan.item_count, bool))
+    assert found == pytest.approx(total / plan.item_count)

@@ -9,7 +9,7 @@ from prunecast.launch import LaunchContext, launch_context
 from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import Amounts, launch_amounts, units_of
 from prunecast.models.loops import busiest_sm
-from prunecast.models.rates import SmRates, program_traits, sm_rates
+from prunecast.models.rates import OF_AN_SM, program_traits, sm_level_cycles, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import Traffic, plan_traffic
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
@@ -102,26 +102,6 @@ class L2Seconds(NamedTuple):
     def all(self) -> float:
         """Fewest seconds in which L2 serves all reads, stores and merges."""
         return max(self.requests + self.stores, self.merging)
-
-
-def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:
-    """Return a dict from each level inside an SM to its busy cycles, shape (...,).
-
-    The levels are tensor, issue, shared and l2 port; `amounts` are work counts, shape (..., quantities).
-    """
-    fma, rate = amounts[..., Quantity.FMA], rates.tensor_fma_per_clk
-    slots = np.maximum(amounts[..., Quantity.ISSUE], amounts[..., Quantity.FP32] * rates.fp32_cycles)
-    return {
-        "tensor": np.asarray(fma / rate if rate else np.zeros_like(fma)),
-        "issue": np.asarray(slots / rates.sub_partitions),
-        "shared": np.asarray(amounts[..., Quantity.SHARED] / rates.shared_bytes_per_clk),
-        "l2 port": np.asarray(amounts[..., Quantity.PORT] / rates.port_bytes_per_clk),
-    }
-
-
-OF_AN_SM = slice(Quantity.PORT + 1)
-"""Slice of the columns of `Amounts` that `sm_level_cycles` needs. Sums of only these columns need a third of
-the time of sums of all columns."""
 
 
 class _Units(NamedTuple):

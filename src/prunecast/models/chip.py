@@ -18,6 +18,7 @@ from prunecast.models.amounts import units_of
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.loops import ChipEnds, SmEnds
+from prunecast.models.rates import store_rate
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import WaveReads
 from prunecast.models.waves import Placement
@@ -125,11 +126,13 @@ def chip_ends(
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares = _wave_shares(waves, item_cycles)
+    behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(
         fetching=_sm_ends(fetched, quiet, _of_sms(case, placement, (Quantity.A, Quantity.B, Quantity.INDEX))),
         working=_sm_ends(sm_finish, quiet, _of_sms(case, placement, (Quantity.L2,))),
         between=_between_cycles(case, quiet_end),
-        behind=float(sm_finish.max()) - float(fetched.max()),
+        behind=behind,
+        stores_at_once=min(stores_at_once_cycles(case), behind),
         head_start=gained_cycles(context, sm_finish),
         extra_latency=float(straggler_cycles(sm_finish, straggler_of(context))),
         earlier_share=max(0.0, 1.0 - case.blocks_in_flight / max(int(case.plan.work.owner.sum()), 1)),
@@ -183,6 +186,20 @@ def first_weights_s(context: LaunchContext, share: float, a_bytes: float, column
     plan, gpu = context.plan, context.gpu
     ring = plan.resources.stages * plan.shape.block_k * plan.item_count
     return share * a_bytes * min(ring / columns, 1.0) / gpu.dram_bytes_per_s if columns else 0.0
+
+
+def stores_at_once_cycles(case: Case) -> float:
+    """Return the cycles by which the stores of an item are longer if all SMs store at once.
+
+    The result is 0 for blocks with producer warps, which stay in step, and for several blocks per SM, since
+    other blocks work meanwhile.
+    """
+    if case.traits.runs_ahead or case.context.crowd > 1 or not case.plan.item_count:
+        return 0.0
+    total = case.amounts.total
+    stored = float(total[Quantity.C] + total[Quantity.PARTIALS_OUT]) / case.plan.item_count
+    port = float(case.gpu.store_bytes_per_clk_per_sm)
+    return max(stored / store_rate(case.context) - stored / port, 0.0)
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:

@@ -78,7 +78,7 @@ def _next_end(sm, now, unit, left, alone, demand, ending):
 
 
 @inner()
-def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
+def _run_down_alone(alone, demand, following, first, out_finish, out_sm, out_end):
     """Schedule units as `run_down` does, on SMs with one block slot each.
 
     Parameters
@@ -90,19 +90,21 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm):
     for sm in range(first.size):
         if first[sm] >= 0:
             ends[sm] = max(alone[first[sm]], demand[first[sm]])
+            out_end[first[sm]] = ends[sm]
     key = _new_queue(ends)
     leaves = key.size // 2
     for unit in range(following, alone.size):
         sm = key[1] & (leaves - 1)
         out_sm[unit] = sm
         ends[sm] += max(alone[unit], demand[unit])
+        out_end[unit] = ends[sm]
         _requeue(key, sm, _key(ends, sm))
     for sm in range(first.size):
         out_finish[sm, 0] = ends[sm] if ends[sm] < np.inf else 0.0
 
 
 @njit()
-def run_down(alone, demand, places, out_finish, out_sm):
+def run_down(alone, demand, places, out_finish, out_sm, out_end):
     """Schedule units (blocks) in order: each block slot that becomes free runs the next unit.
 
     With r resident units on an SM, each of them completes the fraction 1 / max(alone, r * demand) of its work
@@ -115,6 +117,7 @@ def run_down(alone, demand, places, out_finish, out_sm):
     places : (units,) int64, SM on which a unit starts at once, or -1; units with an SM come first
     out_finish : (SMs, slots) float64, all zero; receives the cycle in which each slot's last unit ends
     out_sm : (units,) int64; receives the SM of each unit
+    out_end : (units,) float64; receives the cycle in which each unit ends
     """
     sms, slots = out_finish.shape
     unit = np.full((sms, slots), -1, np.int64)
@@ -132,7 +135,7 @@ def run_down(alone, demand, places, out_finish, out_sm):
                 break
         following = u + 1
     if slots == 1:
-        _run_down_alone(alone, demand, following, unit[:, 0], out_finish, out_sm)
+        _run_down_alone(alone, demand, following, unit[:, 0], out_finish, out_sm, out_end)
         return
     ends = np.empty(sms)
     for sm in range(sms):
@@ -154,6 +157,7 @@ def run_down(alone, demand, places, out_finish, out_sm):
                 left[sm, slot] = max(left[sm, slot] - done, 0.0)
         slot = ending[sm]
         out_finish[sm, slot] = now
+        out_end[unit[sm, slot]] = now
         unit[sm, slot] = -1
         if following < alone.size:
             unit[sm, slot] = following
@@ -178,6 +182,8 @@ class BlockLists(NamedTuple):
     """(items,) reduction group as in `WorkList`; -1 for unsplit items, or if another launch adds the sums."""
     owner: np.ndarray
     """(items,) int32, 1 if the item writes C, as in `WorkList`."""
+    first_wait: np.ndarray
+    """(blocks,) cycles that a block waits for its first stages because other blocks request theirs too."""
     block_cycles: float
     """Cycles of a block without items."""
     signal: float
@@ -185,22 +191,23 @@ class BlockLists(NamedTuple):
 
 
 @inner()
-def _run_list(lists, block, ready, parts_only):
+def _run_list(lists, block, slower, ready, parts_only):
     """Return the cycle at which a block ends its list of items.
 
     Parameters
     ----------
+    slower : factor on the cycles of the block
     ready : (groups,) cycle of the last signal of each group's k-slices. This function raises it for each
         k-slice of the block, and lets owners (which add the partial sums) wait for it
     parts_only : True to stop before the first owner, in a first pass that only computes `ready`
     """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
-    now = lists.block_cycles if first == stop else 0.0
+    now = slower * lists.first_wait[block] + (lists.block_cycles if first == stop else 0.0)
     for i in range(first, stop):
         group = lists.group[i]
         if parts_only and group >= 0 and lists.owner[i] == 1:
             break
-        now += lists.times.first[i] if i == first else lists.times.later[i]
+        now += slower * (lists.times.first[i] if i == first else lists.times.later[i])
         if group >= 0 and lists.owner[i] == 1:
             now = max(now, ready[group] + lists.times.after_parts[i])
         elif group >= 0:
@@ -209,8 +216,8 @@ def _run_list(lists, block, ready, parts_only):
 
 
 @njit()
-def run_lists(lists, out_alone, out_demand, out_quiet):
-    """Compute the times that each block needs for its list of items.
+def list_ends(lists, slower, out_end):
+    """Compute the cycle at which each block ends its list of items.
 
     The owner of a split tile (the item that adds the partial sums and writes C) waits for the other k-slices
     of the tile. In every list all of these k-slices precede all owners, so that no k-slice is delayed by an
@@ -219,19 +226,31 @@ def run_lists(lists, out_alone, out_demand, out_quiet):
     Parameters
     ----------
     lists : `BlockLists`
-    out_alone : (blocks,) float64; receives the cycles of a block if it is the only one on its SM
-    out_demand : (blocks,) float64, all zero; receives the SM cycles per block if the SM holds
-        `LaunchContext.crowd` blocks: the cycles until all of them end, divided by their number
-    out_quiet : (blocks,) float64; receives the cycles at the end of a block during which it reads nothing
+    slower : (blocks,) float64, factor on the cycles of each block
+    out_end : (blocks,) float64; receives the ends
     """
     groups = 0
     for i in range(lists.group.size):
         groups = max(groups, lists.group[i] + 1)
     ready = np.zeros(groups)
-    for block in range(out_alone.size if groups > 0 else 0):
-        _run_list(lists, block, ready, True)
-    for block in range(out_alone.size):
-        out_alone[block] = _run_list(lists, block, ready, False)
+    for block in range(out_end.size if groups > 0 else 0):
+        _run_list(lists, block, slower[block], ready, True)
+    for block in range(out_end.size):
+        out_end[block] = _run_list(lists, block, slower[block], ready, False)
+
+
+@njit()
+def list_costs(lists, out_demand, out_quiet):
+    """Compute the cost of each block's list of items to its SM.
+
+    Parameters
+    ----------
+    lists : `BlockLists`
+    out_demand : (blocks,) float64, all zero; receives the SM cycles per block if the SM holds
+        `LaunchContext.crowd` blocks: the cycles until all of them end, divided by their number
+    out_quiet : (blocks,) float64; receives the cycles at the end of a block during which it reads nothing
+    """
+    for block in range(out_demand.size):
         for i in range(lists.block_start[block], lists.block_start[block + 1]):
             is_first = i == lists.block_start[block]
             out_demand[block] += lists.times.first_demand[i] if is_first else lists.times.demand[i]
@@ -269,6 +288,8 @@ class ChipEnds(NamedTuple):
     """Cycles per launch in which all SMs change blocks at once and read nothing (`chip._between_cycles`)."""
     behind: float
     """Cycles from the last read to the last store of the launch."""
+    stores_at_once: float
+    """Cycles of `behind` by which the last stores are longer because all SMs store at once."""
     head_start: float
     """Cycles that each of a series of launches saves. Blocks of the next launch run their prologues on SMs
     that have finished. Also, if some SMs end early, fewer blocks can delay the end as stragglers."""
@@ -377,9 +398,12 @@ def chip_cycles(chip, clock_hz, queue_order):
     all_requests = clock_hz * max(chip.l2_requests_s + chip.l2_stores_s, chip.l2_merging_s)
     working = max(stretched(chip.working, clock_hz * data_s), chip.working.quiet + all_requests)
     working = max(working - chip.head_start, busiest, all_requests)
+    # SMs that wait for memory get their last data one after another, so that their stores do not coincide
+    waits = max(last_fetch - fetching.quiet - fetching.together, 0.0)
+    behind = chip.behind - min(chip.stores_at_once, waits)
     # Blocks that start early read B only after the preceding launch has ended, so DRAM gains nothing
     last_fetch = max(last_fetch - chip.head_start, fetching.quiet + reads + writes)
-    last_step = last_fetch + chip.behind + clock_hz * chip.first_weights_s
+    last_step = last_fetch + behind + clock_hz * chip.first_weights_s
     return max(last_step, working, 1.0) + chip.extra_latency
 
 

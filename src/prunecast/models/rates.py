@@ -3,8 +3,11 @@
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
+from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.misaligned import StoreCost, gather_line_cost, store_cost
 from prunecast.plan.program import Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
@@ -44,6 +47,26 @@ def sm_rates(dtype: str, tensor: str, gpu: GpuSpec) -> SmRates:
     )
 
 
+def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray]:
+    """Return a dict from each level inside an SM to its busy cycles, shape (...,).
+
+    The levels are tensor, issue, shared and l2 port; `amounts` are work counts, shape (..., quantities).
+    """
+    fma, rate = amounts[..., Quantity.FMA], rates.tensor_fma_per_clk
+    slots = np.maximum(amounts[..., Quantity.ISSUE], amounts[..., Quantity.FP32] * rates.fp32_cycles)
+    return {
+        "tensor": np.asarray(fma / rate if rate else np.zeros_like(fma)),
+        "issue": np.asarray(slots / rates.sub_partitions),
+        "shared": np.asarray(amounts[..., Quantity.SHARED] / rates.shared_bytes_per_clk),
+        "l2 port": np.asarray(amounts[..., Quantity.PORT] / rates.port_bytes_per_clk),
+    }
+
+
+OF_AN_SM = slice(Quantity.PORT + 1)
+"""Slice of the columns of `Amounts` that `sm_level_cycles` needs. Sums of only these columns need a third of
+the time of sums of all columns."""
+
+
 class ProgramTraits(NamedTuple):
     """Properties of the warp programs of a launch."""
 
@@ -52,6 +75,8 @@ class ProgramTraits(NamedTuple):
     copies_through_registers: bool
     """True if warps load the data of the next k-step, including rows of B, into registers and write them to
     shared memory one k-step later. No data are requested more than one k-step ahead."""
+    waits_for_weights: bool
+    """True if warps request weights, then column indices, and wait for both before they request rows of B."""
     waits_for_parts: bool
     """True if owners of split tiles wait for the partial sums; if False, another launch adds them."""
     gathered_lines: float
@@ -67,6 +92,11 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
         runs_ahead=any(program.fetches and not program.multiplies for program in programs),
         copies_through_registers=any(
             i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for program in programs for i in program.step
+        ),
+        waits_for_weights=any(
+            i.op is Op.WAIT_LOAD and any(before.op is Op.LOAD_A for before in program.begin[:place])
+            for program in programs
+            for place, i in enumerate(program.begin)
         ),
         waits_for_parts=any(i.op is Op.WAIT_PARTS for program in programs for i in program.end),
         gathered_lines=gather_line_cost(programs),

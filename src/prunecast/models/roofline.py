@@ -3,7 +3,7 @@
 All times are in SM cycles, except in the last line:
 
 - item    = prologue, k-steps and epilogue, from samples of the simulator's engine (`block_times.py`);
-- block   = its items one after another, owners of split tiles after the other k-slices (`loops.run_lists`);
+- block   = its items one after another, owners of split tiles after the other k-slices (`loops.list_ends`);
 - SM      = list scheduling of blocks over the block slots; resident blocks share the SM (`waves.py`);
 - chip    = end of the last SM + its last stores; SMs are slowed down while their requests exceed the
             bandwidth of L2 or DRAM (`chip.py`);
@@ -29,14 +29,14 @@ from prunecast.launch.floor import beside_s, launch_floor_s
 from prunecast.launch.memory import memory_rules
 from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.block_times import BlockTimes, block_times
-from prunecast.models.bounds import bounds_of, sm_level_cycles
+from prunecast.models.bounds import bounds_of
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
 from prunecast.models.chip import QUEUE_ORDER, chip_ends
 from prunecast.models.loops import ChipEnds, chip_cycles
-from prunecast.models.rates import program_traits, sm_rates
+from prunecast.models.rates import program_traits, sm_level_cycles, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
-from prunecast.models.waves import Placement, place_units, unit_costs
+from prunecast.models.waves import Placement, place_blocks, unit_costs
 from prunecast.plan.kernel_plan import KernelPlan
 
 CLOCK_ROUNDS = 6
@@ -90,7 +90,7 @@ def _estimate(context: LaunchContext) -> Estimate:
     case = look_up(context)
     times = block_times(case)
     units = unit_costs(case, times)
-    placement = place_units(context, units.alone, units.demand)
+    placement = place_blocks(case, units)
     launch_s = launch_floor_s(context)
     ends = chip_ends(case, placement, units.quiet, partial(_item_cycles, case, times))
     settled = _settle(case, ends, launch_s - beside_s(context))

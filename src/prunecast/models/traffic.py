@@ -10,7 +10,7 @@ from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules, RowsRead
 from prunecast.models.amount_loops import RowsOfItems, fetch_again
 from prunecast.models.amounts import Amounts
-from prunecast.models.rates import program_traits
+from prunecast.models.rates import program_traits, sm_level_cycles, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 
@@ -164,7 +164,10 @@ def _wave_reads(
     if float(b_of_wave.max()) <= capacity:
         abreast = np.asarray(np.searchsorted(ranges, of_wave), np.int64)
     else:
-        abreast = _abreast(plan, order, of_wave, a_bytes, b_bytes, b_of_wave, capacity)
+        pipes = sm_level_cycles(amounts.total, sm_rates(plan.dtype, plan.tensor, gpu)).values()
+        busiest = max(float(cycles) for cycles in pipes) / min(plan.blocks, gpu.sm_count)
+        waits = max(1.0 - busiest * gpu.dram_bytes_per_s / (footprint * gpu.max_clock_hz), 0.0)
+        abreast = _abreast(plan, order, of_wave, a_bytes, b_bytes, b_of_wave, capacity, read, waits)
     rows = _rows_of_items(plan, read, b_key, b_bytes, abreast)
     # Weights and C, which no item reads again, occupy L2 in proportion to their share of all accesses
     touched = float((rows.size * (rows.stop - rows.start) / rows.segments) @ rows.density)
@@ -209,6 +212,14 @@ def _rows_of_items(
     )
 
 
+def runs_per_step(plan: KernelPlan) -> float:
+    """Return the runs of consecutive columns in a k-step, at least 1: tiles keep or drop a run as a whole."""
+    tiles = plan.tiles
+    ends = np.diff(tiles.column_index, append=-1) != 1
+    ends[tiles.column_start[1:][tiles.kept_per_tile > 0] - 1] = True
+    return max(plan.shape.block_k * int(np.count_nonzero(ends)) / max(tiles.column_index.size, 1), 1.0)
+
+
 def _abreast(
     plan: KernelPlan,
     order: "_RunOrder",
@@ -217,6 +228,8 @@ def _abreast(
     b_bytes: FloatArray,
     b_of_wave: FloatArray,
     capacity: float,
+    read: RowsRead,
+    wait_share: float,
 ) -> _Int64Array:
     """Return `RowsOfItems.abreast`, (items,) int64: the group of each item; a group shares its reads of B.
 
@@ -225,12 +238,16 @@ def _abreast(
     most w columns of A apart; while the wave advances by w columns, it reads `capacity` bytes of A and B.
     The distance is tested twice: when the items begin, each after the columns that its block has processed
     before, and when the faster item is halfway through K. An item with fewer kept columns passes through K
-    faster, so that items of unequal tiles drift apart.
+    faster, so that items of unequal tiles drift apart. The leader waits for DRAM in all k-steps. The other
+    item finds the rows of some k-steps in L2, and catches up in these by the fraction `wait_share` of a
+    k-step.
 
     Parameters
     ----------
     of_wave : (items,) number of the item's wave and token range
     b_of_wave : (waves,) bytes of all rows of B in the token ranges of a wave
+    wait_share : fraction of a k-step for which an item waits for DRAM: the part of DRAM's time in which the
+        busiest pipe of an SM has no work
     """
     wave, work = order.wave, plan.work
     columns = np.maximum(work.k_stop.astype(np.int64) - work.k_start, 1)
@@ -242,7 +259,10 @@ def _abreast(
     window = capacity / max(together * float((a_bytes / columns).mean() + b_bytes.mean() / plan.k), 1.0)
     place = np.lexsort((columns, np.rint(begin / max(window, 1.0)), of_wave))
     begin, columns, of_wave = begin[place], columns[place], of_wave[place]
-    drift = np.abs(np.diff(columns)) * (plan.k / 2.0) / np.maximum(columns[1:], columns[:-1])
+    longer, shorter = np.maximum(columns[1:], columns[:-1]), np.minimum(columns[1:], columns[:-1])
+    found = read.share(plan.tiles.kept_per_tile)[work.tile][place][1:] ** runs_per_step(plan)
+    ahead = np.maximum(longer * (1.0 - wait_share * np.minimum(found, 1.0)) - shorter, 0.0)
+    drift = ahead * (plan.k / 2.0) / longer
     lost = np.maximum(np.abs(np.diff(begin)), drift) > window
     apart = (np.diff(of_wave) != 0) | (lost & (b_of_wave[wave[place]][1:] > capacity))
     group = np.empty(place.size, np.int64)
