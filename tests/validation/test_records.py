@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -192,3 +193,12 @@ def test_rows_that_no_record_has_are_counted(tmp_path):
     path = str(write(tmp_path / "a.csv", ROW, skipped))
     assert rows_left(suite, paths=[]) == 3
     assert rows_left(suite, paths=[path]) == 1
+
+
+def test_every_record_of_the_repository_is_read():
+    root = Path(__file__).parents[2]
+    found = [p for p in (root / "benchmarks" / "measured").glob("*.csv") if p.read_text()[: len(KIND)] == KIND]
+    found += (root / "src" / "prunecast" / "validation" / "recorded").glob("*.csv")
+    assert len(found) >= 3
+    for path in found:
+        assert all(run.rows for run in read_runs(path))
