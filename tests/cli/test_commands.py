@@ -2,6 +2,8 @@ import csv
 import io
 import json
 
+import pytest
+
 from prunecast.hardware import gpu_names, load_gpu
 from prunecast.hardware.spec import quantity_units
 from prunecast.patterns import PATTERNS
@@ -109,6 +111,20 @@ def test_explain_prints_sections_and_advice(run, model):
     assert document["predictions"][0]["kernel"] == "csr"
     rows = list(csv.DictReader(io.StringIO(run("explain", model, *A, *FAST, "--csv")[1])))
     assert list(rows[0]) == ["section", "name", "value", "unit"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "burst, launched in a graph, operands in DRAM"),
+        (("--launch", "stream"), "burst, launched in a stream, operands in DRAM"),
+        (("--state", "sustained"), "sustained, launched in a graph, operands in DRAM"),
+    ],
+)
+def test_explain_tells_the_conditions_of_its_time(run, model, options, words):
+    code, out, _ = run("explain", model, *A, *FAST, *options)
+    assert code == 0
+    assert out.splitlines()[0].endswith(f", {words}")
 
 
 def test_an_explanation_can_be_compared(run, model):

@@ -178,6 +178,12 @@ def test_a_timeline_says_what_it_shows(run, tmp_path, monkeypatch):
     assert 0 < float(found[1]) <= float(found[2])
 
 
+def test_a_timeline_is_always_of_a_launch_in_a_graph(run, model):
+    code, out, error = run("timeline", model, "--launch", "stream")
+    assert (code, out) == (2, "")
+    assert "No such option: --launch" in error
+
+
 def test_states_of_l2_and_power_limits_are_said_and_matter(run, model):
     def dense_us(*options):
         code, out, _ = run("predict", model, *FAST, "--gpu", "l40s", "--json", *options)

@@ -9,6 +9,7 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels import plan_dense
 from prunecast.launch import COLD, CacheState, Conditions, launch_context
 from prunecast.launch.conditions import L2_STATES
+from prunecast.launch.context import gpu_as_found
 from prunecast.models import estimate
 from prunecast.simulator import simulate
 
@@ -58,6 +59,8 @@ def test_an_unknown_state_is_refused():
     gpu = load_gpu("t4")
     with pytest.raises(BadInput, match="l2 must be"):
         estimate(plan_dense(64, 64, 64, "fp16", gpu), gpu, l2=CacheState("tepid"))
+    with pytest.raises(BadInput, match="no rule for the L2 state 'tepid'"):
+        gpu_as_found(plan_dense(64, 64, 64, "fp16", gpu), gpu, CacheState("tepid"))
     with pytest.raises(BadInput, match="state must be"):
         Conditions("idle")
     with pytest.raises(BadInput, match="launch must be"):

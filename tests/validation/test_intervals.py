@@ -3,6 +3,7 @@ import tomllib
 
 import pytest
 
+from prunecast.errors import BadInput
 from prunecast.validation.intervals import FEWEST_CASES, Ratios, bounds_of_layers, coverages, write_intervals
 from tests.validation.judged_rows import judged_row, validation_of
 
@@ -113,3 +114,16 @@ def test_the_table_is_toml_and_keeps_other_gpus(tmp_path):
     write_intervals(validation, file)
     both = tomllib.loads(file.read_text())["validated"]
     assert both == [row | {"gpu": "another"}, row]
+
+
+@pytest.mark.parametrize("name", ["gpu", "kernel", "state", "engine", "low", "tokens"])
+def test_a_row_without_an_entry_is_refused_and_the_table_stays(tmp_path, name):
+    file = tmp_path / "validated.toml"
+    validation = validation_of(*rows([0.9 + 0.01 * i for i in range(20)], "fit"))
+    write_intervals(validation, file)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if not line.startswith(f"{name} = ")))
+    before = file.read_bytes()
+    with pytest.raises(BadInput, match=f"validated.toml: wanted a table of intervals.*{name}"):
+        write_intervals(validation, file)
+    assert file.read_bytes() == before

@@ -197,7 +197,9 @@ def test_rows_that_no_record_has_are_counted(tmp_path):
 
 def test_every_record_of_the_repository_is_read():
     root = Path(__file__).parents[2]
-    found = [p for p in (root / "benchmarks" / "measured").glob("*.csv") if p.read_text()[: len(KIND)] == KIND]
+    found = [
+        p for p in (root / "benchmarks" / "measured").glob("*.csv") if p.read_text()[: len(KIND)] == KIND
+    ]
     found += (root / "src" / "prunecast" / "validation" / "recorded").glob("*.csv")
     assert len(found) >= 3
     for path in found:

@@ -23,15 +23,15 @@ def explain(
         str | None, opt.option("NAME", "Kernel to explain.", default="the fastest that runs the pattern")
     ] = None,
     options: opt.LayerOptions,
+    launch: opt.Launch = opt.DEFAULTS["launch"],
     printed: opt.Printed,
 ) -> None:
     """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""
     from prunecast.codesign import explain as explain_layer
 
+    asked = options.arguments() | {"kernel": kernel, "launch": launch}
     with ProgressLines() as progress:
-        explanation = explain_layer(
-            options.source(weights), gpu=gpu, kernel=kernel, **options.arguments(), progress=progress
-        )
+        explanation = explain_layer(options.source(weights), gpu=gpu, **asked, progress=progress)
     shown = partial(_show, explanation)
     deliver(printed, Report(explanation.document(), explanation.frame_rows(), shown))
 
@@ -42,7 +42,8 @@ def _show(explanation: "Explanation", page: "Page") -> None:
     row = explanation.prediction
     page.say(
         f"{row.layer}: {row.m} x {row.k}, {row.n} tokens, {row.dtype}, {row.kernel} on {row.pattern}, "
-        f"{row.sparsity:.1%} removed, {explanation.provenance.gpu}, {row.engine}, {row.state}"
+        f"{row.sparsity:.1%} removed, {explanation.provenance.gpu}, {row.engine}, "
+        f"{explanation.provenance.conditions.words}"
     )
     low, high = microseconds(row.seconds_low), microseconds(row.seconds_high)
     page.say(

@@ -146,7 +146,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions(Read):
-    """Options for the prediction of layers, except those for kernels and the GPU."""
+    """Options for the prediction of layers, except those for kernels, the GPU and the launch mode."""
 
     tokens: Annotated[int | None, setting("tokens", "--tokens", "-n")] = DEFAULTS["tokens"]
     workload: Workload = DEFAULTS["workload"]
@@ -154,7 +154,6 @@ class LayerOptions(Read):
     pattern: Pattern = DEFAULTS["pattern"]
     engine: Engine = DEFAULTS["engine"]
     state: State = DEFAULTS["state"]
-    launch: Launch = DEFAULTS["launch"]
     dtype: Annotated[str | None, setting("dtype")] = DEFAULTS["dtype"]
     target: Target = DEFAULTS["target"]
     ignore: Ignore = DEFAULTS["ignore"]
@@ -209,12 +208,13 @@ class LayerOptions(Read):
 
 @dataclass(frozen=True, kw_only=True)
 class Layers(LayerOptions):
-    """Options for the prediction of all layers: kernels, scope, runtime, L2 state and power limit."""
+    """Options for the prediction of all layers: kernels, scope, runtime, launch, L2 state and power limit."""
 
     kernel: Annotated[
         list[str] | None, setting("kernels", "--kernel", is_repeated=True, autocompletion=completion.kernels)
     ] = None
     scope: Scope = DEFAULTS["scope"]
     runtime: Runtime = DEFAULTS["runtime"]
+    launch: Launch = DEFAULTS["launch"]
     l2: Annotated[str | None, setting("l2", "--l2")] = DEFAULTS["l2"]
     power_limit: Annotated[float | None, setting("power_limit")] = DEFAULTS["power_limit"]

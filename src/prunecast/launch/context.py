@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from prunecast.errors import BadInput
 from prunecast.hardware.costs import Costs, load_costs
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
@@ -55,12 +56,12 @@ def gpu_as_found(plan: KernelPlan, gpu: GpuSpec, l2: CacheState) -> GpuSpec:
     # L2 before it is evicted
     if l2.name == "warm":
         read = written = _kept(a + b + c, gpu)
-    else:
-        of_a, of_b = (
-            _kept(max(l2.weight_bytes * kernel.weight_bytes(plan.dtype) / element, a), gpu),
-            _kept(b, gpu),
-        )
+    elif l2.name == "model":
+        weights = max(l2.weight_bytes * kernel.weight_bytes(plan.dtype) / element, a)
+        of_a, of_b = _kept(weights, gpu), _kept(b, gpu)
         read, written = (of_a * a + of_b * b) / max(a + b, 1.0), _kept(b + c, gpu)
+    else:
+        raise BadInput(f"gpu_as_found has no rule for the L2 state {l2.name!r:.40}")
     return _with_l2(gpu, round(GRAIN * read), round(GRAIN * written))
 
 

@@ -74,8 +74,16 @@ class Coverage(NamedTuple):
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Self:
-        """Return the interval of a row of the table, as `_entry` writes it."""
-        group = Group(row["kernel"], Conditions.of(row))
+        """Return the interval of a row of the table, as `_entry` writes it.
+
+        Every table states `state`, so that a row without it is an error. Other conditions of `RECORDED` are
+        usual where an older table lacks them.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError : an entry is missing, unknown or of another kind
+        """
+        group = Group(row["kernel"], Conditions.of({**row, "state": row["state"]}))
         return cls(group=group, **{name: row[name] for name in row if name not in group.cells()})
 
 
