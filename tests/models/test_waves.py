@@ -116,6 +116,16 @@ def test_rounding_of_times_does_not_give_one_sm_two_units_of_the_last_wave(first
     assert sorted(np.bincount(placement.sm)) == [4] * 12 + [5] * 16
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("cycles", [1000.0, 1024.0, 1e6 / 3])
+@pytest.mark.parametrize("first", [0, 1])
+def test_times_that_differ_by_a_rounding_error_are_equal(slots, cycles, first):
+    # Two SMs, whose first units end together but for a rounding error: each gets one of the last two
+    below = np.nextafter(cycles, 0.0)
+    alone = [below if unit % 2 == first else cycles for unit in range(2 * slots)] + [500.0, 500.0]
+    assert place(alone, sms=2, slots=slots).sm[-2:].tolist() == [0, 1]
+
+
 def test_residents_share_the_sm_only_as_far_as_they_need_it():
     # Two blocks on one SM. Each alone takes 100 cycles, of which its busiest pipe works 30: both end at 100.
     assert place([100, 100], [30, 30], sms=1, slots=2).sm_finish.max() == 100
@@ -177,6 +187,11 @@ def test_many_waves_end_where_they_would_unit_by_unit(slots, monkeypatch):
     longest = float(np.maximum(alone, slots * demand).max())
     assert together.sm_finish.max() == pytest.approx(exact.sm_finish.max(), abs=longest)
     assert np.bincount(together.sm).sum() == alone.size
+    # The units that are placed one by one end after all others
+    placed = np.flatnonzero(together.unit_end)
+    last = np.zeros(sms)
+    np.maximum.at(last, together.sm[placed], together.unit_end[placed])
+    np.testing.assert_allclose(last, together.sm_finish, rtol=1e-12)
     work = [np.bincount(one.sm, weights=alone, minlength=sms) for one in (together, exact)]
     # Waves that are placed together fill SMs evenly but for one unit, the last ones and the rest for one each
     np.testing.assert_allclose(work[0], work[1], rtol=0.0, atol=3 * longest)

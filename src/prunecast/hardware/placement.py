@@ -36,7 +36,7 @@ definition, bursts of recorded runs, and choice.
 """
 
 Columns = tuple[int, ...]
-"""Kept columns of each block of a launch."""
+"""Columns that each block of a launch multiplies; only their proportions matter."""
 Places = npt.NDArray[np.int64]
 
 

@@ -103,7 +103,9 @@ def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -
     else:
         run_down(alone[early:], demand[early:], seats.places, finish, sm[early:], end[early:])
         shared = np.maximum(alone[:early], in_flight / seats.sms * demand[:early])
-        finish[finish > 0.0] += float(shared.sum()) / in_flight
+        before = float(shared.sum()) / in_flight
+        finish[finish > 0.0] += before
+        end[early:] += before
     return Placement(slot_finish=finish, sm=sm, unit_end=end)
 
 
