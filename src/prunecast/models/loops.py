@@ -21,9 +21,9 @@ They contain the number of an SM. Kind: choice, above all rounding errors."""
 def _key(ends, sm):
     """Return an int64 key that orders SMs by their end times, with the lower SM first if ends are equal.
 
-    The key is the bits of the end (float64, at least 0), rounded to a multiple of 2^`TIE_BITS`, with the SM in
-    the lowest bits. Ends with the same rounded bits count as equal. Truncated bits of a whole number of cycles
-    would differ from those of a value that a rounding error puts just below it.
+    The key is the bits of the end (float64, at least 0), rounded to a multiple of 2^`TIE_BITS`, with the SM
+    in the lowest bits. Ends with the same rounded bits count as equal. If bits were cut off instead, a whole
+    number of cycles would differ from a value that a rounding error puts just below it.
     """
     half = np.int64(1) << (TIE_BITS - 1)
     return ((ends.view(np.int64)[sm] + half) & -(2 * half)) | sm
