@@ -13,14 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
+from prunecast.hardware import load_gpu
+from prunecast.kernels import KERNELS
+from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.launch import launch_context
 from prunecast.launch.context import launch_costs
 from prunecast.models.block_times import block_times
 from prunecast.models.case import LEVELS
 from prunecast.models.rates import store_rate
 from prunecast.models.roofline import estimate, look_up
-from prunecast.models.waves import BURST_SHARE, first_burst_cycles, unit_costs
+from prunecast.models.waves import (
+    BURST_SHARE,
+    WEIGHTS_BURST_SHARE,
+    first_burst_cycles,
+    later_burst_cycles,
+    unit_costs,
+)
 from prunecast.patterns.tile_map import TileMap
+from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import Instruction, Op, When
 from prunecast.simulator import simulate
@@ -263,6 +273,26 @@ def test_blocks_that_copy_and_multiply_wait_for_the_first_stages_of_all(steps, i
     assert first_burst_cycles(look_up(launch_context(two_roles, toy_gpu()))) == 0.0
     slow, fast = (estimate(one_role, gpu).cycles for gpu in (toy_gpu(), toy_gpu(**ENDLESS)))
     assert slow >= fast + burst
+
+
+def test_later_blocks_of_small_n_wait_for_the_weights_of_their_wave():
+    """All columns of a block fit into its pipeline, so that it requests all of its weights at once."""
+
+    def planned(gpu, blocks):
+        kept, config = dense_tile_map(16 * blocks, 256, 16), SmallConfig(16, 16, 6, 8)
+        return KERNELS["small-n"].plan(kept, 8, "fp16", gpu, config=config)
+
+    gpu = load_gpu("h200-sxm")
+    at_once = look_up(launch_context(planned(gpu, 1), gpu)).context.held
+    two_waves = look_up(launch_context(planned(gpu, 2 * at_once), gpu))
+    # A packed column has 16 weights and an index of 2 bytes
+    a_bytes = at_once * 256 * (16 * 2 + 2)
+    of_a_wave = a_bytes / gpu.dram_bytes_per_s * gpu.max_clock_hz
+    assert later_burst_cycles(two_waves) == pytest.approx(WEIGHTS_BURST_SHARE * of_a_wave)
+    assert later_burst_cycles(look_up(launch_context(planned(gpu, at_once), gpu))) == 0.0
+    # Launches do not overlap on an A100
+    ampere = load_gpu("a100-sxm4-80gb")
+    assert later_burst_cycles(look_up(launch_context(planned(ampere, 2 * at_once), ampere))) == 0.0
 
 
 def test_dram_writes_c_of_the_launch_before_while_blocks_start():
