@@ -45,6 +45,16 @@ def test_a_file_with_conditions_in_its_rows_alone_is_of_these_conditions(tmp_pat
     assert {each["state"] for each in comparison.document()["conditions"]} == {"sustained"}
 
 
+@pytest.mark.parametrize("name", ["state", "launch", "l2"])
+def test_a_file_with_unknown_conditions_is_named(tmp_path, name):
+    for file in ("a.json", "b.json"):
+        saved(tmp_path / file)
+    document = json.loads((tmp_path / "b.json").read_text())
+    (tmp_path / "b.json").write_text(json.dumps({**document, name: "tepid"}))
+    with pytest.raises(BadInput, match=rf"b\.json: {name} must be one of .*, got 'tepid'"):
+        compare(tmp_path / "a.json", tmp_path / "b.json")
+
+
 def test_each_column_has_the_conditions_of_its_times(tmp_path):
     asked = {"a": {"state": "sustained"}, "b": {"launch": "stream", "l2": "warm"}}
     for name, options in asked.items():

@@ -214,7 +214,7 @@ def compare(first: str | Path, second: str | Path) -> Comparison:
     read = [(path, read_document(path, key="predictions")) for path in (first, second)]
     columns = _different([f"{Path(path).name} ({document.get('gpu')})" for path, document in read])
     tables = [_rows_of(document, path) for path, document in read]
-    found = tuple(Conditions.of({**next(iter(one["predictions"]), {}), **one}) for _, one in read)
+    found = tuple(Conditions.of({**next(iter(one["predictions"]), {}), **one}, path) for path, one in read)
     return replace(_side_by_side(columns, tables), conditions=found)
 
 

@@ -13,10 +13,12 @@ that L2 contains in `context.gpu_as_found`. ARCHITECTURE.md ("To change how a la
 commands accept and which files measure and state each condition.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from prunecast.errors import check_choice
+from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.clock import STATES
 from prunecast.hardware.spec import GpuSpec
 
@@ -73,10 +75,18 @@ class Conditions:
         check_choice("l2", self.l2.name, L2_STATES)
 
     @classmethod
-    def of(cls, entries: dict[str, Any]) -> Self:
-        """Return the conditions in a JSON object or a table's row; the usual ones for missing entries."""
+    def of(cls, entries: Mapping[str, Any], where: str | Path = "") -> Self:
+        """Return the conditions in a JSON object or a table's row; the usual ones for missing entries.
+
+        Raises
+        ------
+        BadInput : an unknown value; the message begins with `where`, the place of the entries, if it is given
+        """
         found = {name: str(entries.get(name, usual))[:40] for name, usual in USUAL.document().items()}
-        return cls(found["state"], found["launch"], CacheState(found["l2"]))
+        try:
+            return cls(found["state"], found["launch"], CacheState(found["l2"]))
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}" if where else str(error)) from None
 
     def document(self) -> dict[str, str]:
         """Return the entries of JSON objects."""

@@ -145,10 +145,7 @@ def conditions_of(entries: Mapping[str, Any], where: str) -> Conditions:
     ------
     BadInput : an unknown value; the message begins with `where`
     """
-    try:
-        return Conditions.of({name: entries[name] for name in RECORDED if name in entries})
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
+    return Conditions.of({name: entries[name] for name in RECORDED if name in entries}, where)
 
 
 def check_case(case: Case, where: str) -> Case:
