@@ -208,8 +208,8 @@ def _step_wait_cycles(case: Case) -> int:
 def in_step_by_rows(case: Case, concurrent: npt.NDArray[np.bool_]) -> float:
     """Return the mean number of items that run in step because their tiles keep the same columns.
 
-    Items of tiles with different columns count by the probability that both tiles keep all rows of
-    `SHARED_STEPS` k-steps.
+    Items of tiles with different columns count by the geometric mean of two probabilities: those that one
+    and that the other tile keeps all rows of `SHARED_STEPS` k-steps.
 
     Parameters
     ----------

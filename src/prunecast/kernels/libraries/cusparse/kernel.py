@@ -198,7 +198,9 @@ def _wait_cycles(
     dtype: str,
     gpu: GpuSpec,
 ) -> float:
-    """Return the cycles by which the time of an SM exceeds its issue time and that of reads of B from L2.
+    """Return the cycles by which an SM needs more than its issue time and the excess of reads of B from L2.
+
+    The excess is the time of these reads beyond that of the first latency and the longest work list.
 
     Causes are the chain of dependent loads of the first CTAs, that of the last ones if there is more than one
     wave, and warps that add to the same row of C.
