@@ -13,9 +13,12 @@ from prunecast.codesign.interval import (
     interval_s,
     interval_words,
 )
+from prunecast.codesign.layer_job import kernel_interval
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS
+from prunecast.workload.engines import Engine
 from tests.kernels.layouts import PLANNED
+from tests.kernels.test_grouped import expert_maps, plan_of
 
 
 @pytest.mark.parametrize("kernel", PLANNED)
@@ -97,6 +100,13 @@ def test_guesses_widen_with_the_share_of_costs_that_were_carried_over():
 def test_what_was_validated_does_not_widen():
     case = {"gpu": "h200-sxm", "tokens": 2048}
     assert interval_s("stspmm", 20e-6, **case) == interval_s("stspmm", 20e-6, guessed_costs=1.0, **case)
+
+
+@pytest.mark.parametrize(("experts", "kind"), [(1, "validated"), (2, "guess"), (4, "guess")])
+def test_grouped_launches_have_guessed_intervals_since_none_was_measured(experts, kind):
+    engine = Engine(name="model", gpu=load_gpu("h200-sxm"))
+    plan = plan_of("stspmm", expert_maps(experts, 256, 256), (64,) * experts)
+    assert kernel_interval(engine, "stspmm", 20e-6, (plan,)).kind == kind
 
 
 def test_only_architectures_with_files_of_costs_have_few_guesses():

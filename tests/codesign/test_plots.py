@@ -188,6 +188,8 @@ def test_agreement_shows_every_row_in_microseconds_and_both_axes_alike(tmp_path)
         for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
     }
     assert points == {(1.0, 2.0), (4.0, 3.0), (8.0, 8.0)}
+    faces = {line.get_label(): line.get_markerfacecolor() for line in axes.lines}
+    assert (faces["judge"], faces["fit"]) == (judge.colour, "none")
     assert axes.get_xlim() == axes.get_ylim()
     assert [line.get_gid() for line in axes.lines if line.get_gid()] == ["tip:one"]
     first, second = tmp_path / "a.svg", tmp_path / "b.svg"

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from prunecast.choice import fastest_plan, product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels.balanced.kernel import matrix_layout
-from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, VectorLayout, vector_layout
+from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, VectorLayout, choose_rest, vector_layout
 from prunecast.kernels.balanced.programs import Sharers, _balanced_costs, _TokenRow, matrix_programs
 from prunecast.kernels.balanced.vector_programs import vector_programs
 from prunecast.launch import launch_context
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import estimate
-from prunecast.patterns import ElementMap, element_map_from_columns, parse_pattern
+from prunecast.patterns import ElementMap, element_map_from_columns, element_map_from_mask, parse_pattern
 from prunecast.plan.kernel_plan import PlanDoesNotFit
 from prunecast.plan.program import Code, Op
 from prunecast.simulator import simulate
@@ -240,6 +240,14 @@ def test_b_is_read_four_pieces_at_a_time(places: int, rounds: int) -> None:
     assert _waits(worker.begin[:spread]) == rounds
 
 
+@given(k=st.integers(1, 4096), segment=st.sampled_from([8, 32, 256]), chunks=st.integers(1, 16))
+def test_rows_of_b_of_every_step_are_read(k: int, segment: int, chunks: int) -> None:
+    layout = VectorLayout(segment, -(-k // (32 * segment)) * segment, chunks)
+    (worker,) = vector_programs(layout, k, 1, "fp16")
+    steps = {i.ahead for i in worker.begin if i.op is Op.LOAD_B}
+    assert steps == set(range(-(-k // layout.step_columns(k))))
+
+
 def _waits(code: Code) -> int:
     return sum(instruction.op is Op.WAIT_LOAD for instruction in code)
 
@@ -292,6 +300,23 @@ def test_issue_slots_of_the_chunks_written_out(chunks: int, rows: int, dtype: st
     early = [i for i in worker.begin[:spread] if i.op is Op.LOAD_A]
     slots = sum(i.issue for i in worker.begin[spread + 1 :] if i.op is not Op.WAIT_LOAD)
     assert slots == rows * (34 * chunks + (17 + 2) * (chunks - len(early)))
+
+
+@pytest.mark.parametrize("copies", [2, 16, 17, 40])
+@pytest.mark.parametrize("kept", [2, 8, 24])
+def test_a_matrix_of_equal_groups_keeps_the_columns_of_one_group(copies: int, kept: int) -> None:
+    group = balanced_map(16, 512, kept)
+    bits = np.tile(group.kept_bits, (copies, 1))
+    matrix = ElementMap(m=16 * copies, k=512, kept_bits=bits, pattern=group.pattern)
+    assert all(choose_rest(matrix, window) == choose_rest(group, window) for window in (16, 64))
+
+
+def test_a_small_matrix_is_its_own_sample() -> None:
+    """Of 16 groups and 8 rows, the rows of the last group are the only ones that keep a weight."""
+    mask = np.zeros((264, 64), bool)
+    mask[256:, :6] = True
+    matrix, last = (element_map_from_mask(rows, "unstructured") for rows in (mask, mask[256:]))
+    assert choose_rest(matrix, 16) == choose_rest(last, 16)
 
 
 @given(windows=st.integers(1, 70), splits=st.sampled_from([1, 2, 4, 8, 16]))

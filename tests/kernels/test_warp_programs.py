@@ -132,6 +132,25 @@ def test_fitted_waits_are_in_addition_to_the_instructions():
                 assert all(COSTS.entries[name].unit == "cycle" for name in taken_off)
 
 
+def test_waits_of_partial_token_ranges_replace_those_of_complete_ones():
+    """In a stage that is refilled the cycles of a partial range do not depend on waits of complete ones."""
+    programs = [warp_programs(v, order) for v, order in CASES if v.tensor_path == "wgmma"]
+    producers = [each[0] for each in programs if any(i.when is When.EDGE for i in each[0].step)]
+    assert len({each.step for each in producers}) > 1
+    for producer in producers:
+        cycles = [
+            sum(
+                charge.times * (wait if "wait_per_k16" in charge.name else 1.0)
+                for i in producer.step
+                if i.op is Op.ISSUE
+                for charge in i.charges
+                if charge.name != "edge_wait_per_k16"
+            )
+            for wait in (0.0, 1000.0)
+        ]
+        assert cycles[0] == pytest.approx(cycles[1])
+
+
 def test_planners_read_charges_of_programs_and_no_instructions():
     """Work lists of recorded plans stay when a program issues other instructions."""
     read = [v for v in vars(item_cost).values() if "tile.programs" in getattr(v, "__module__", "")]

@@ -87,6 +87,14 @@ def test_densities_of_a_crossover_begin_at_nothing_and_end_at_three_quarters(dra
     assert axes.get_xlim() == (0.0, 75.0)
 
 
+def test_points_of_a_crossover_are_those_of_at_least_the_slowest_speedup_shown(drawn):
+    curves = [curve("dense", 1.0), curve("csr", 2.0, 2.5, 2.75), curve("stspmm", 0.5)]
+    draw_crossover(curves, salt="a")
+    (axes,) = drawn
+    dots = [float(y) for line in axes.lines if line.get_linestyle() == "None" for y in line.get_ydata()]
+    assert sorted(dots) == [0.4, 0.5, 2.0]
+
+
 def test_bars_of_kept_columns_begin_at_zero_and_none_is_cut_off(drawn):
     tiles = TileMap(
         m=4, k=8, row_start=[0, 2, 4], row_index=[0, 1, 2, 3], column_start=[0, 1, 6],

@@ -146,6 +146,15 @@ def test_a_dense_checkpoint_with_the_block_is_refused(tmp_path):
         load_pretrained(tmp_path)
 
 
+def test_a_dense_checkpoint_is_not_pruned_while_it_is_loaded(tmp_path):
+    """Transformers would accept the configuration of a quantizer that makes its tensors itself."""
+    llama().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="pre-quantized"):
+        transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path, quantization_config=PrunecastConfig(gpu="h200-sxm")
+        )
+
+
 def test_a_checkpoint_whose_zeros_do_not_follow_its_block_is_refused(tmp_path):
     sparse, plain = llama(), llama()
     sparsify_pretrained(sparse, "tile-wise:16", sparsity=0.5, ignore=["lm_head"], **OPTIONS)

@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -149,27 +149,33 @@ def test_a_network_that_cannot_gain_stays_dense_and_unchanged(example):
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-def toy(seconds_of_layer):
-    """A chain of five convolutions with given seconds, dense all 1e-4."""
-    model = ready(nn.Sequential(*(nn.Conv2d(64, 64, 3, padding=1) for _ in seconds_of_layer)))
-    read = read_module(trace(model).graph, model, [(8, 64, 56, 56)])
+def toy(seconds_of_layer, channels):
+    """A chain of convolutions with given seconds if they are sparse, and with given channels between them."""
+    model = ready(nn.Sequential(*(nn.Conv2d(*both, 3, padding=1) for both in pairwise(channels))))
+    read = read_module(trace(model).graph, model, [(8, channels[0], 56, 56)])
     sparse = {str(i): (lambda _, s=s: s) for i, s in enumerate(seconds_of_layer)}
     return NetworkTime(read, sparse, load_gpu(GPU), "fp16")
 
 
+ALIKE = (64,) * 6
+UNEVEN = (64, 8, 512, 8)
+
+
 @pytest.mark.parametrize(
-    "seconds",
+    ("seconds", "channels"),
     [
-        (1e-6,) * 5,
-        (1e-3,) * 5,
-        (1e-3, 1e-6, 1e-6, 1e-6, 1e-6),
-        (1e-6, 1e-3, 1e-6, 1e-3, 1e-6),
-        (1e-3, 1e-3, 1e-6, 1e-6, 1e-6),
-        (1e-6, 1e-6, 1e-3, 1e-3, 1e-3),
+        ((1e-6,) * 5, ALIKE),
+        ((1e-3,) * 5, ALIKE),
+        ((1e-3, 1e-6, 1e-6, 1e-6, 1e-6), ALIKE),
+        ((1e-6, 1e-3, 1e-6, 1e-3, 1e-6), ALIKE),
+        ((1e-3, 1e-3, 1e-6, 1e-6, 1e-6), ALIKE),
+        ((1e-6, 1e-6, 1e-3, 1e-3, 1e-3), ALIKE),
+        # Only the first layer gains, but either other one by itself costs more dense, with its copies
+        ((1e-6, 13e-6, 59e-6), UNEVEN),
     ],
 )
-def test_the_best_layers_are_those_of_all_sets(seconds):
-    time = toy(seconds)
+def test_the_best_layers_are_those_of_all_sets(seconds, channels):
+    time = toy(seconds, channels)
     every = [set(found) for count in range(6) for found in combinations(time.layers, count)]
     least = min(time.seconds(each) for each in every)
     assert time.seconds(time.best) <= least / (1.0 - LEAST_SAVED) ** len(seconds)

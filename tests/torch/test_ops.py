@@ -18,6 +18,8 @@ from prunecast.torch.packed import (  # noqa: E402
     interleaved_tiles,
 )
 from prunecast.torch.sparse_linear import SparseLinear  # noqa: E402
+from prunecast.workload.graph import Operation  # noqa: E402
+from prunecast.workload.graph.transposes import transpose_for  # noqa: E402
 
 # Inductor's own
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -232,6 +234,15 @@ def test_a_large_x_and_few_tokens_are_turned_by_the_operator_in_a_compiled_graph
         with torch.no_grad():
             assert torch.equal(torch.compile(made, fullgraph=True, backend=seen)(x), made(x))
         assert sum("prunecast.columns" in target for target in targets) == turns
+
+
+@pytest.mark.parametrize("tokens", [1, 63, 64, 65, 127, 128, 129, 1024])
+@pytest.mark.parametrize("features", [16, 8191, 8192, 8193])
+def test_a_compiled_graph_launches_the_transposes_that_predictions_count(tokens, features):
+    norm = Operation(name="norm", kind="rms norm")
+    product = Operation(name="o", kind="gemm", m=64, k=features, n=tokens, elements_in=tokens * features)
+    is_separate = transpose_for(norm, product).kind == "transpose"
+    assert ops._has_separate_transpose(torch.empty(tokens, features, device="meta")) == is_separate
 
 
 class Three(torch.nn.Module):

@@ -37,10 +37,12 @@ class Nvml:
         return 0
 
     def nvmlDeviceGetName(self, device, text, size):  # noqa: N802
+        assert len(text) == size.value
         text.value = b"NVIDIA H200"
         return 0
 
     def nvmlSystemGetDriverVersion(self, text, size):  # noqa: N802
+        assert len(text) == size.value
         text.value = b"580.1"
         return 0
 

@@ -68,6 +68,13 @@ def test_a_name_belongs_to_weights_gpu_and_settings():
     assert name_of(a) == names[0]
 
 
+def test_a_name_does_not_depend_on_the_order_of_limits():
+    weights = {"a": uneven(64, 64), "b": uneven(64, 64, seed=1)}
+    caps = {"a": 0.5, "b": 0.75}
+    assert name_of(weights, caps=caps) == name_of(weights, caps=dict(reversed(caps.items())))
+    assert name_of(weights, caps=caps) != name_of(weights, caps={"a": 0.75, "b": 0.5})
+
+
 def test_pareto_by_hand():
     plain = [FrontPoint(0.5, 0.4, 0.0), FrontPoint(1.0, 1.0, 0.0)]
     better = [FrontPoint(0.45, 0.3, 0.0), FrontPoint(0.5, 0.6, 0.0), FrontPoint(1.0, 0.9, 0.0)]

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from prunecast.codesign.sweep.pictures import draw_grid, speedup_grids, with_speedups, write_pictures
+from prunecast.codesign.sweep.pictures import (
+    SpeedupGrid,
+    draw_grid,
+    speedup_grids,
+    with_speedups,
+    write_pictures,
+)
 from prunecast.errors import BadInput
 
 
@@ -60,6 +66,27 @@ def test_the_picture_says_what_each_cell_and_axis_is():
     assert "M x K x N" in axes.get_ylabel()
     crossovers = [tuple(map(float, line.get_xdata())) for line in axes.lines]
     assert crossovers == [(-0.5, -0.5), (0.5, 0.5)]
+
+
+@pytest.mark.parametrize("highest", [1.1, 1.15, 4.0])
+def test_the_darkest_colours_are_the_highest_speedup_and_none_at_all(highest):
+    (norm,) = (image.norm for image in drawn([[0.5, np.nan], [1.0, highest]]).images)
+    assert norm([0.0, 1.0, highest]).tolist() == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("highest", [np.nan, 0.5, 1.0, 1.05])
+def test_small_gains_have_pale_colours(highest):
+    (norm,) = (image.norm for image in drawn([[0.25, highest]]).images)
+    assert norm(1.0) == 0.5
+    assert norm(1.05) == pytest.approx(0.75)
+
+
+def drawn(speedups):
+    rows, columns = np.shape(speedups)
+    names, sparsities = tuple(map(str, range(rows))), tuple(np.arange(columns) / columns)
+    axes = Figure().add_subplot()
+    draw_grid(SpeedupGrid("h200-sxm", "csr", "unstructured", names, sparsities, np.array(speedups)), axes)
+    return axes
 
 
 def test_a_file_for_each_kernel(tmp_path):

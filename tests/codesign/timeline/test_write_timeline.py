@@ -18,6 +18,7 @@ from prunecast.simulator import STALLS
 from prunecast.simulator import simulate as simulate_without_guess
 from prunecast.simulator.simulate import record
 from prunecast.workload.engines import simulate
+from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
 
 H200 = load_gpu("h200-sxm")
@@ -153,6 +154,20 @@ def test_split_items_show_their_fix_up():
     assert plan.work.parts.max() > 1
     names = {name for group in slices_of(record(plan, gpu, sms=range(gpu.sm_count))) for name in group.names}
     assert {"store partial", "load partials", "fix-up"} <= names
+
+
+@pytest.mark.parametrize("kept", [[640] * 17, [64, 640] * 8])
+def test_slices_of_one_depth_do_not_overlap_and_blocks_enclose_their_items(kept):
+    plan = hand_plan(kept, 64, shared_bytes=100_000)
+    groups = list(slices_of(record(plan, TOY, sms=range(TOY.sm_count))))
+    assert all((group.start[1:] >= group.stop[:-1]).all() for group in groups)
+    blocks = {group.track: group for group in groups if group.category == "block"}
+    assert max(len(group.names) for group in blocks.values()) > 1
+    assert sum(len(group.names) for group in blocks.values()) == plan.blocks
+    for items in (group for group in groups if group.category == "item" and group.track in blocks):
+        own = blocks[items.track]
+        place = np.searchsorted(own.start, items.start, side="right") - 1
+        assert (items.stop <= own.stop[place]).all()
 
 
 def test_first_waves_of_chosen_sms():

@@ -40,6 +40,13 @@ def test_shares_make_up_the_products_and_the_attention(name, gpus):
     assert attention[0] == gpus * attention[1]
 
 
+@pytest.mark.parametrize("name", EVEN)
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_shares_make_up_the_table_of_embeddings(name, gpus):
+    rows, own = (transformers()[name].share(count).embedding_rows for count in (1, gpus))
+    assert rows <= gpus * own < rows + gpus
+
+
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_every_sum_of_partial_products_is_reduced_once(gpus):
     share = graph("llama-3-70b", gpus)

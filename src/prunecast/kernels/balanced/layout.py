@@ -194,11 +194,10 @@ def _clocks(layout: BalancedLayout) -> float:
 
 
 def _sampled(elements: ElementMap) -> ElementMap:
-    """Return a sample of the row groups, evenly distributed over the matrix."""
-    groups = max(elements.m // GROUP_ROWS, 1)
-    if groups <= _SAMPLE_GROUPS:
-        return elements
-    first = np.arange(_SAMPLE_GROUPS) * groups // _SAMPLE_GROUPS * GROUP_ROWS
+    """Return a sample of the row groups, evenly distributed over the matrix; all rows of a small matrix."""
+    groups = -(-elements.m // GROUP_ROWS)
+    count = min(groups, _SAMPLE_GROUPS)
+    first = np.arange(count) * groups // count * GROUP_ROWS
     bits = elements.kept_bits
     sampled = np.concatenate([bits[f : f + GROUP_ROWS] for f in first])
     return ElementMap(m=len(sampled), k=elements.k, kept_bits=sampled, pattern=elements.pattern)

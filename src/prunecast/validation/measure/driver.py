@@ -87,7 +87,7 @@ class Driver:
         if self._library is None:
             return "unknown"
         first = (self._device,) if device else ()
-        status = getattr(self._library, name)(*first, text, ctypes.c_uint(96))
+        status = getattr(self._library, name)(*first, text, ctypes.c_uint(len(text)))
         return text.value.decode() if status == 0 else "unknown"
 
     def _processes(self) -> list[int]:
