@@ -311,12 +311,12 @@ def test_a_matrix_of_equal_groups_keeps_the_columns_of_one_group(copies: int, ke
     assert all(choose_rest(matrix, window) == choose_rest(group, window) for window in (16, 64))
 
 
-def test_a_small_matrix_is_its_own_sample() -> None:
-    """Of 16 groups and 8 rows, the rows of the last group are the only ones that keep a weight."""
-    mask = np.zeros((264, 64), bool)
-    mask[256:, :6] = True
-    matrix, last = (element_map_from_mask(rows, "unstructured") for rows in (mask, mask[256:]))
-    assert choose_rest(matrix, 16) == choose_rest(last, 16)
+def test_rows_of_an_incomplete_group_are_sampled() -> None:
+    """Only the last 8 rows keep weights, 8 of 64, each in other columns."""
+    mask = np.zeros((24, 64), bool)
+    mask[16:] = np.kron(np.eye(8, dtype=bool), np.ones((1, 8), bool))
+    matrix, empty = (element_map_from_mask(rows, "unstructured") for rows in (mask, mask[:16]))
+    assert choose_rest(matrix, 64) > choose_rest(empty, 64) == 0
 
 
 @given(windows=st.integers(1, 70), splits=st.sampled_from([1, 2, 4, 8, 16]))
