@@ -163,7 +163,7 @@ def test_one_warp_per_sm_accounts_for_every_busy_cycle(
 
 
 def steps_of(kernel: Kernel, item: Item) -> int:
-    return -(-kernel.multiplied(item.k_count) // kernel.block_k)
+    return -(-kernel.multiplied(item) // kernel.block_k)
 
 
 def without_refills(kernel: Kernel) -> Kernel:

@@ -165,7 +165,7 @@ def _wave_reads(
         abreast = np.asarray(np.searchsorted(ranges, of_wave), np.int64)
     else:
         pipes = sm_level_cycles(amounts.total, sm_rates(plan.dtype, plan.tensor, gpu)).values()
-        busiest = max(float(cycles) for cycles in pipes) / min(plan.blocks, gpu.sm_count)
+        busiest = max(float(cycles) for cycles in pipes) / min(resident_blocks, gpu.sm_count)
         waits = max(1.0 - busiest * gpu.dram_bytes_per_s / (footprint * gpu.max_clock_hz), 0.0)
         abreast = _abreast(plan, order, of_wave, a_bytes, b_bytes, b_of_wave, capacity, read, waits)
     rows = _rows_of_items(plan, read, b_key, b_bytes, abreast)
