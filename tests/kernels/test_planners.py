@@ -53,7 +53,7 @@ NO_TENSOR_CORES = tuple(
 )
 """On CUDA cores in every dtype: single elements in any place."""
 HALF_ONLY = tuple(name for name in PLANNED if set(KERNELS[name].compilers) == {"mma"})
-"""On tensor cores of GPUs of any age, whose fragments of fp32 differ from those of half precision."""
+"""Kernels that run on tensor cores by `mma` only. Fragments of tf32 differ from those of half precision."""
 FIRST_OF = {load_gpu(name).compute_capability: name for name in reversed(gpu_names())}
 GPUS_AND_DTYPES = [
     *((name, "fp16") for name in gpu_names()),
