@@ -76,7 +76,7 @@ class ProgramTraits(NamedTuple):
     """True if warps load the data of the next k-step, including rows of B, into registers and write them to
     shared memory one k-step later. No data are requested more than one k-step ahead."""
     waits_for_weights: bool
-    """True if warps wait in `begin` for loads that they have requested after weights, and so for the weights."""
+    """True if warps wait in `begin` for what they have requested, weights included, before further loads."""
     waits_for_parts: bool
     """True if owners of split tiles wait for the partial sums; if False, another launch adds them."""
     gathered_lines: float
