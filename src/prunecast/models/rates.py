@@ -76,7 +76,7 @@ class ProgramTraits(NamedTuple):
     """True if warps load the data of the next k-step, including rows of B, into registers and write them to
     shared memory one k-step later. No data are requested more than one k-step ahead."""
     waits_for_weights: bool
-    """True if warps wait in `begin` for what they have requested, weights included, before further loads."""
+    """True if warps request weights, then column indices, and wait for both before they request rows of B."""
     waits_for_parts: bool
     """True if owners of split tiles wait for the partial sums; if False, another launch adds them."""
     gathered_lines: float
@@ -94,7 +94,8 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
             i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for program in programs for i in program.step
         ),
         waits_for_weights=any(
-            i.op is Op.WAIT_LOAD and any(before.op is Op.LOAD_A for before in program.begin[:place])
+            i.op is Op.WAIT_LOAD
+            and {Op.LOAD_A, Op.LOAD_INDEX} <= {before.op for before in program.begin[:place]}
             for program in programs
             for place, i in enumerate(program.begin)
         ),
