@@ -256,7 +256,7 @@ def _table_sizes(machine: Machine, program: Program, scalars: list[int], work: W
 def _fill_tables(
     flat: dict[int, np.ndarray], scalars: list[int], machine: Machine, program: Program, work: Work
 ) -> None:
-    """Write the values with which the tables `flat`, one-dimensional views, begin."""
+    """Write the initial values of the tables; `flat` maps each table to its one-dimensional view."""
     flat[e.AT_CODE][:] = program.code.ravel()
     flat[e.AT_BOUNDS][:] = program.bounds.ravel()
     flat[e.AT_ROLE_WARPS][:] = program.role_warps

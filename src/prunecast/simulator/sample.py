@@ -122,11 +122,8 @@ def _work(block: SampledBlock, item: SampledItem, sampled: SampledRun, ways: int
     own_steps = steps + block.stages
     place, all_steps = np.arange(count), count * own_steps
     alike = [0] * engine.T_FIELDS
-    alike[engine.T_STEPS], alike[engine.T_MULTIPLIED], alike[engine.T_KCOUNT] = (
-        steps,
-        item.columns,
-        item.columns,
-    )
+    alike[engine.T_STEPS] = steps
+    alike[engine.T_MULTIPLIED] = alike[engine.T_KCOUNT] = item.columns
     alike[engine.T_ROWS], alike[engine.T_TOKENS] = item.rows, item.tokens
     alike[engine.T_PARTS], alike[engine.T_OWNER] = item.parts, item.owner
     items = np.array([alike] * count, np.int64)

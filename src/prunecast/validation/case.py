@@ -118,7 +118,7 @@ class Case:
         return f"{self.layer} {kept}"
 
     def key(self, kernel: str) -> RowKey:
-        """Return the key of the row of this case with a kernel."""
+        """Return the key of the recorded row of this case, run by `kernel`."""
         return RowKey(self.name, kernel, self.conditions)
 
     def document(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _write(grid: SpeedupGrid, folder: Path) -> str:
 def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:
     """Draw a grid as a heat map of speedups; cells of cases that cannot be run are grey.
 
-    The highest speedup has the darkest colour if it is at least 1.1, since noise should not look like a gain.
+    The highest speedup has the darkest colour if it is at least 1.1. Smaller gains stay pale.
     A black line in each row is left of the first sparsity at which the kernel is faster than dense.
     """
     from matplotlib.colors import TwoSlopeNorm

@@ -12,7 +12,7 @@ Once the L2 is not enough: L2 does not evict strictly by age, so that a part of 
 than L2 stays in it (`launch.conditions.L2_STATES`).
 """
 MOST_SETS = 240
-"""Maximum number of sets: that of the launches of a graph, each of which then has a set of its own."""
+"""Maximum number of sets of operands, equal to the launches per CUDA graph: more sets would not be used."""
 
 
 def rotating_sets(set_bytes: float, *, most: int = MOST_SETS) -> int:
