@@ -112,7 +112,7 @@ WRITERS = {
     "phi3": of("phi3"),
     "olmo2": ("Olmo2", "ForCausalLM", {**KEYS, **TEXT}),
     "gpt2": of("gpt2"),
-    "gpt_neox": ("GPTNeoX", "ForCausalLM", TEXT),
+    "gpt_neox": of("gpt_neox"),
     "opt": of("opt"),
     "bloom": ("Bloom", "ForCausalLM", {**WORDS, "hidden_size": 64, "n_layer": 1, "n_head": 4}),
     "falcon": of("falcon"),

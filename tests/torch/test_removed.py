@@ -28,6 +28,7 @@ MADE = {
     "Llama": ({}, [HEADS, WIDTHS, LAYERS]),
     "Qwen2": ({"tie_word_embeddings": True}, [HEADS, WIDTHS, LAYERS]),
     "OPT": ({"ffn_dim": 128, "word_embed_proj_dim": 32, "do_layer_norm_before": False}, [WIDTHS, LAYERS]),
+    "GPTNeoX": ({}, [WIDTHS]),
     "Phi3": ({"pad_token_id": 0, "eos_token_id": 1}, [HEADS, WIDTHS]),
     "Mixtral": (EXPERTS, ["heads:0.25", "experts:0.25"]),
     "Qwen3Moe": ({**EXPERTS, "moe_intermediate_size": 32, "norm_topk_prob": True}, ["experts:0.5", LAYERS]),
@@ -125,6 +126,7 @@ UNEVEN = {
     "Llama": ["heads:0.5/uneven", "widths:0.25/uneven", LAYERS],
     "Qwen2": ["widths:0.25/uneven"],
     "OPT": ["widths:0.25/uneven", LAYERS],
+    "GPTNeoX": ["widths:0.25/uneven"],
     "Phi3": ["heads:0.25/uneven", "widths:0.5/uneven"],
     "Mixtral": ["heads:0.25/uneven", "experts:0.25"],
     "Qwen3Moe": ["heads:0.5/uneven"],
@@ -292,7 +294,7 @@ HAVE_EXPERTS = {"mixtral", "qwen3_moe", "gpt_oss"}
 NEVER = {"deepseek_v3", "WhisperEncoder", "T5EncoderModel"}
 """Families with latent attention, sound or biases of positions, of which nothing is removed."""
 ALSO_KEEP_HEADS = NEVER | {"gpt_oss", "falcon"}
-"""Families with sinks of heads, or with queries, keys and values in one matrix in an order of its own."""
+"""Families with sinks of heads, or (the tiny Falcon) with one key head."""
 NO_HEAD_WIDTH = {family for family in CLASSES if "head_width" not in families()[family].fields}
 NO_HEAD_WIDTH -= ALSO_KEEP_HEADS
 

@@ -32,6 +32,14 @@ def rotated(x, cos, sin):
     return x * cos + turned(x) * sin
 
 
+def part_rotated(x, cos, sin):
+    """Rotate the first features of each head, as many as there are angles."""
+    width = cos.shape[-1]
+    if width == x.shape[-1]:
+        return rotated(x, cos, sin)
+    return torch.cat((rotated(x[..., :width], cos, sin), x[..., width:]), dim=-1)
+
+
 class Attention(nn.Module):
     """Queries, keys and values of one joint product, or of several."""
 
@@ -40,7 +48,7 @@ class Attention(nn.Module):
         torch.manual_seed(0)
         self.change, keys = change, key_heads * WIDTH
         self.query, self.key, self.value = nn.Linear(K, K), nn.Linear(K, keys), nn.Linear(K, keys)
-        self.norm = nn.LayerNorm(WIDTH)
+        self.norm, self.joint = nn.LayerNorm(WIDTH), nn.Linear(K, 3 * K)
 
     def heads(self, layer, x):
         return layer(x).view(*x.shape[:2], -1, WIDTH).transpose(1, 2)
@@ -53,8 +61,12 @@ class Attention(nn.Module):
         before = query
         if self.change == "norm":
             query = self.norm(query)
-        query = rotated(query, cos, sin)
-        key = rotated(key, sin if self.change == "other angles" else cos, sin)
+        if self.change == "by head":  # rows of one product: query, key and value of a head, then of the next
+            query, key, value = self.heads(self.joint, x).unflatten(1, (8, 3)).unbind(2)
+        if self.change == "a part of each head":
+            cos, sin = cos[..., : WIDTH // 4], sin[..., : WIDTH // 4]
+        query = part_rotated(query, cos, sin)
+        key = part_rotated(key, sin if self.change == "other angles" else cos, sin)
         scores = (
             query.float() @ key.float().repeat_interleave(query.shape[1] // key.shape[1], 1).mT
         ).softmax(-1)
@@ -114,6 +126,8 @@ def sparse(key_heads, change, dtype=None):
         ("norm", 8, None, 1, 0),
         ("other angles", 8, None, 1, 0),
         ("read before", 8, None, 1, 0),
+        ("by head", 8, None, 1, 0),
+        ("a part of each head", 8, None, 1, 0),
     ],
 )
 def test_heads_are_rotated_in_place_where_nothing_else_reads_them(change, key_heads, dtype, batch, wanted):

@@ -11,7 +11,13 @@ from prunecast.errors import BadInput
 from prunecast.kernels.device.experts import experts as routed_experts
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import read_weights
-from prunecast.patterns.sources.roles import MOST_EXPERTS, ExpertLoader, expert_names, is_lookup
+from prunecast.patterns.sources.roles import (
+    MOST_EXPERTS,
+    ExpertLoader,
+    expert_names,
+    fused_parts,
+    is_lookup,
+)
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.workload.layers import load_layers
 
@@ -323,3 +329,22 @@ def test_a_tensor_of_two_experts_up_to_the_most_is_split(experts, shape, dtype, 
 
 def test_experts_are_at_most_as_many_as_the_kernels_route():
     assert MOST_EXPERTS == routed_experts.MOST_EXPERTS
+
+
+@pytest.mark.parametrize(
+    ("name", "m", "parts"),
+    [
+        ("h.0.attn.c_attn.weight", 192, 3),
+        ("blocks.0.attn.qkv.weight", 192, 3),
+        ("layers.0.self_attn.qkv_proj.weight", 128, 1),
+        ("gpt_neox.layers.0.attention.query_key_value.weight", 192, 1),
+        ("layers.0.self_attn.q_proj.weight", 192, 1),
+    ],
+)
+def test_only_whole_thirds_are_matrices_of_their_own(name, m, parts):
+    assert fused_parts(name, (m, 64)) == parts
+
+
+def test_both_ends_of_a_gpt_neox_are_told_apart():
+    assert is_lookup("gpt_neox.embed_in.weight")
+    assert not is_lookup("embed_out.weight")

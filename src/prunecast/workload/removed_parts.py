@@ -76,8 +76,8 @@ class Cut(NamedTuple):
 def cuts_of(shape: Transformer) -> dict[str, Cut]:
     """Return name of a matrix in a layer -> its cut, for matrices of heads, widths and experts.
 
-    The rows of a joint product `qkv` are all queries, then all keys, then all values. Families that store
-    these rows in another order, such as Falcon, cannot lose heads, see `config.check_sizes`.
+    The rows of a joint product `qkv` are all queries, then all keys, then all values. If they are ordered by
+    head (`Transformer.qkv_by_head`), the queries, the key and the value of a key head are one range of rows.
     """
     key = shape.width // shape.heads
     query = shape.heads // key_groups(shape) * key
@@ -85,7 +85,7 @@ def cuts_of(shape: Transformer) -> dict[str, Cut]:
         "query": Cut("heads", 0, (query,)),
         "key": Cut("heads", 0, (key,)),
         "value": Cut("heads", 0, (key,)),
-        "qkv": Cut("heads", 0, (query, key, key)),
+        "qkv": Cut("heads", 0, (query + 2 * key,) if shape.qkv_by_head else (query, key, key)),
         "output": Cut("heads", 1, (query,)),
         "gate": Cut("widths", 0, (1,)),
         "up": Cut("widths", 0, (1,)),

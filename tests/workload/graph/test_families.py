@@ -130,6 +130,24 @@ def test_the_first_location_that_applies_counts(
     assert (shape.feed_forward, shape.fused_qkv, shape.tied_head) == (256, True, True)
 
 
+NEOX = {**FALCON, "intermediate_size": 256}
+
+
+@pytest.mark.parametrize(
+    ("given", "norms"),
+    [({}, 2), ({"use_parallel_residual": None}, 2), ({"use_parallel_residual": False}, 0)],
+)
+def test_a_gpt_neox_says_whether_its_parts_run_in_parallel(given: dict[str, object], norms: int) -> None:
+    shape = Transformer(**families()["gpt_neox"].sizes({**NEOX, **given}, "x"))
+    assert (shape.parallel_norms, shape.rotary, shape.qkv_by_head, shape.tied_head) == (
+        norms,
+        True,
+        True,
+        False,
+    )
+    assert shape.embedding_rows == shape.head == 9
+
+
 OPT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "ffn_dim": 128, "vocab_size": 9}
 
 

@@ -15,7 +15,7 @@ from prunecast.workload.graph.shapes import LayerSizes, Pass, Transformer, trans
 from prunecast.workload.graph.workloads import transformer_graph
 from prunecast.workload.layers import Removed
 from prunecast.workload.load import graph_of_standard
-from prunecast.workload.removed_parts import uneven_counts
+from prunecast.workload.removed_parts import cuts_of, uneven_counts
 from tests.naive.transformer_weights import layer_weights
 
 LLAMA, MIXTRAL = transformers()["llama-3-8b"], transformers()["mixtral-8x7b"]
@@ -36,6 +36,17 @@ def test_heads_are_removed_with_their_key_heads():
     graph = graph_of_standard(Removed(weights="llama-3-8b", parts=["heads:0.25"]), Pass(1, 64))
     assert (graph["layer.0.query"].m, graph["layer.0.key"].m, graph["layer.0.output"].k) == (3072, 768, 3072)
     assert (attention(graph).heads, attention(graph).key_heads) == (24, 6)
+
+
+@pytest.mark.parametrize("name", ["pythia-70m", "falcon-40b"])
+def test_rows_by_head_are_those_that_transformers_reads_as_the_kept_heads(name):
+    shape = replace(transformers()[name], layers=1)
+    groups, width = shape.key_heads or shape.heads, shape.width // shape.heads
+    rows = np.arange(shape.width + 2 * shape.key_width)
+    # as the attention of both families views the result: (key heads, queries of each + key + value, width)
+    of_group = rows.reshape(groups, shape.heads // groups + 2, width)
+    kept = np.array([0, 3, 5])
+    np.testing.assert_array_equal(cuts_of(shape)["qkv"].places(kept, groups), of_group[kept].ravel())
 
 
 def test_widths_layers_and_experts_are_removed():

@@ -363,3 +363,11 @@ def test_heads_are_rotated_in_place_after_large_sparse_products_only() -> None:
         model = with_sparse(torch_form("x", shape, run), sparse)
         assert [o.kind for o in model].count("rotary in place") == wanted
         assert [o.kind for o in model].count("rotary") == 2 - wanted
+
+
+def test_heads_in_rows_by_head_are_never_rotated_in_place() -> None:
+    """`tests/torch/test_rotary.py` has the same case for the graphs of torch."""
+    shape = replace(transformers()["pythia-6.9b"], layers=2)
+    graph = torch_form("x", shape, Pass(1, 2048))
+    kinds = [o.kind for o in with_sparse(graph, frozenset(graph.products))]
+    assert (kinds.count("rotary in place"), kinds.count("rotary")) == (0, 2)

@@ -65,6 +65,38 @@ def test_opts_have_the_published_parameters(name: str) -> None:
     assert load_pass(name, Pass(1)).weights == parameters - (13 * layers + positions + last) * hidden
 
 
+NEOXES = {
+    # parameters that EleutherAI publishes, without and with both embeddings; layers, features
+    "pythia-70m": (18_915_328, 70_426_624, 6, 512),
+    "pythia-1b": (805_736_448, 1_011_781_632, 16, 2048),
+    "pythia-6.9b": (6_444_163_072, 6_857_302_016, 32, 4096),
+    "pythia-12b": (11_327_027_200, 11_846_072_320, 36, 5120),
+}
+
+
+@pytest.mark.parametrize("name", NEOXES)
+def test_pythias_have_the_published_parameters(name: str) -> None:
+    """A layer has biases and two norms of 13 times its features; a norm follows the layers."""
+    inside, all_of_them, layers, hidden = NEOXES[name]
+    others = (13 * layers + 2) * hidden
+    model = load_pass(name, Pass(1))
+    embedding = model["embedding"].m * model["embedding"].k
+    assert model.weights + embedding == all_of_them - others
+    assert model.weights - model["head"].weights == inside - others
+
+
+@pytest.mark.parametrize("runtime", ["engine", "torch"])
+@pytest.mark.parametrize("run", [Pass(2, 8), Pass(2, 1, 9)])
+def test_both_runtimes_run_a_gpt_neox(runtime: str, run: Pass) -> None:
+    model = load_pass("pythia-70m", run, runtime)
+    parts = {p.removeprefix("layer.0.") for p in model.products if p.startswith("layer.0.")}
+    assert parts == {"qkv", "output", "up", "down"}
+    norm = model["layer.0.norm2"]
+    assert (norm.tensors_in, norm.tensors_out) == (3, 3)
+    kinds = {o.kind for o in model}
+    assert ("rotary" in kinds, "activation" in kinds) == ((runtime == "torch",) * 2)
+
+
 def test_an_embedding_of_other_features_is_projected_to_and_from_those_of_the_layers() -> None:
     model = unfused_transformer(
         "x", replace(transformers()["opt-350m"], layers=2), Pass(3, 8, all_logits=False)

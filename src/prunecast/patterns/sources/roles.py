@@ -28,7 +28,7 @@ from prunecast.patterns.sources.stored_tensor import (
 
 LOOKUP = re.compile(
     r"(^|[._/])(embed_tokens|tok_embeddings|token_embd|wte|wpe|shared|positions?|pos_embed|relative_attention_bias"
-    r"|embed_positions|(word|position|token_type|token|positional|absolute_position)?_?embeddings?"
+    r"|embed_in|embed_positions|(word|position|token_type|token|positional|absolute_position)?_?embeddings?"
     r"|embedding_table|(?<!_)((tok|token|pos)_?)?emb(ed)?)(\.weight)?$"
 )
 """Names of embeddings: tables from which a model reads rows, without a matrix product."""
@@ -47,6 +47,9 @@ FUSED_QKV = re.compile(
     r"(^|[._])(c_attn|qkv|qkv_proj|query_key_value|Wqkv|in_proj|attn_qkv)([._]weight)?$", re.IGNORECASE
 )
 """Names of fused projections: GPT-2, ViT, Phi, Falcon, MPT, torch's MultiheadAttention, GGUF."""
+BY_HEAD = "query_key_value"
+"""Name of fused projections whose rows are the query, key and value of one head, then of the next (GPT-NeoX,
+BLOOM, Falcon), so that no part is consecutive. The width of a head is not in the file."""
 ADAPTER = re.compile(r"(^|\.)lora_(A|B|embedding_A|embedding_B)(\.|$)")
 """Names of the low-rank factors of an adapter (PEFT)."""
 PARTS = (".compressed", ".bitmask", ".shape")
@@ -58,8 +61,9 @@ Tensors = Mapping[str, StoredTensor]
 
 
 def fused_parts(name: str, shape: tuple[int, ...]) -> int:
-    """Return 3 for queries, keys and values stacked with equal numbers of rows; 1 for any other matrix."""
-    return 3 if FUSED_QKV.search(name) and len(shape) == 2 and shape[0] == 3 * shape[1] else 1
+    """Return 3 for all queries, all keys and all values stacked with equal numbers of rows; else 1."""
+    in_thirds = FUSED_QKV.search(name) and BY_HEAD not in name
+    return 3 if in_thirds and len(shape) == 2 and shape[0] == 3 * shape[1] else 1
 
 
 def fused_note(name: str, shape: tuple[int, ...]) -> str | None:
@@ -100,9 +104,8 @@ def expert_names(name: str, tensor: StoredTensor) -> list[str]:
 
     The list is empty for any other tensor.
     """
-    if len(tensor.shape) != 3 or tensor.dtype not in FLOATS or not EXPERTS.search(name):
-        return []
-    if not 1 < tensor.shape[0] <= MOST_EXPERTS:
+    is_stack = len(tensor.shape) == 3 and tensor.dtype in FLOATS and EXPERTS.search(name)
+    if not is_stack or not 1 < tensor.shape[0] <= MOST_EXPERTS:
         return []
     module, found, rest = name.partition("experts.")
     return [
@@ -152,8 +155,7 @@ def seen_as_products(path: Path, tensors: Tensors) -> dict[str, StoredTensor]:
     ------
     BadInput : a packed matrix whose parts do not fit each other, a name that is no text, or a LoRA adapter
     """
-    adapter = next(filter(ADAPTER.search, tensors), None)
-    if adapter is not None:
+    if (adapter := next(filter(ADAPTER.search, tensors), None)) is not None:
         raise BadInput(
             f"{path}: has a LoRA adapter, {adapter!r:.80}: wanted the merged weights: "
             "model.merge_and_unload()"

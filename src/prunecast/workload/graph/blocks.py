@@ -215,12 +215,17 @@ class Blocks:
         return together
 
     def _rotary(self, layer: str, after: list[str]) -> list[str]:
-        """Add the rotary embedding of queries and keys, after norms of their heads if the model has them."""
+        """Add the rotary embedding of queries and keys, after norms of their heads if the model has them.
+
+        `prunecast.torch.rotary` rotates heads in place only if all queries, then all keys, begin the result
+        of a product.
+        """
         shape = self._shape
         width = shape.width + shape.key_width
         if shape.head_norm:
             after = [self._elementwise(f"{layer}.head_norm", width, width, after, kind="head norm")]
-        return [self._elementwise(f"{layer}.rotary", width, width, after, kind="rotary")]
+        in_order = not shape.qkv_by_head
+        return [self._elementwise(f"{layer}.rotary", width, width, after, kind="rotary", fuses=in_order)]
 
     def _cache(self, layer: str, width: int, after: list[str]) -> list[str]:
         """Add the write of `width` features of each new token to the cache, in a pass with cached tokens.

@@ -32,11 +32,8 @@ def fold_first_norm(model: ModelGraph) -> ModelGraph:
     into = {}
     for norm in model:
         sources = model.sources(norm.name)
-        if (
-            norm.kind in NORMS
-            and len(sources) == 1
-            and (sources[0].kind == "input" or is_patches(sources[0]))
-        ):
+        is_first = len(sources) == 1 and (sources[0].kind == "input" or is_patches(sources[0]))
+        if norm.kind in NORMS and is_first:
             into[norm.name] = sources[0].name
     return model.merged(into, {})
 
@@ -212,9 +209,9 @@ def rotate_in_place(model: ModelGraph) -> ModelGraph:
 
 
 def rotated_in_place(model: ModelGraph, o: Operation) -> Operation:
-    """Return a rotary embedding in place if only products with large C precede it; else `o` unchanged."""
+    """Return a rotary embedding in place if it can be and only products with large C precede it; else `o`."""
     sources = model.sources(o.name)
-    if o.kind != "rotary" or not all(each.kind == "gemm" for each in sources):
+    if o.kind != "rotary" or not o.fuses or not all(each.kind == "gemm" for each in sources):
         return o
     is_large = min(each.elements_out for each in sources) >= RESIDUAL_EPILOGUE_ELEMENTS
     return replace(o, kind="rotary in place") if is_large else o

@@ -91,7 +91,8 @@ class Operation:
     extra_moves : extra data movement of the operation, which rewrites add
     experts : part of a fused MoE layer that the operation computes; None outside of experts
     is_sparse : True if a sparse kernel runs the product
-    fuses : True if the epilogue of the product's kernel can run gated units and residual adds
+    fuses : True if the epilogue of the product's kernel can run gated units and residual adds; of a rotary
+        embedding, True if the heads in the result of the product can be rotated in place
     in_fp8 : True if the product reads X (tokens, K) in fp8, see `transposes.quantise_inputs`
     gpus : number of GPUs whose tensors a collective combines
 

@@ -16,9 +16,10 @@ from prunecast.workload.graph.shapes import transformers
 WORKLOADS = (*image_nets(), *transformers())
 """Names of the standard models."""
 _ENDING = re.compile(
-    r"-(hf|base|instruct|it|pt|chat|cased|uncased|original|bf16|fp16|v\d+(\.\d+)*|2[3-6](0[1-9]|1[0-2]))$"
+    r"-(hf|base|instruct|it|pt|chat|cased|uncased|original|deduped|bf16|fp16|v\d+(\.\d+)*|2[3-6](0[1-9]|1[0-2]))$"
 )
-"""Endings of identifiers whose models have the same shapes: tuned for chats, another training, a date."""
+"""Endings of identifiers whose models have the same shapes: tuned for chats, another training or
+training data, a date."""
 _HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 

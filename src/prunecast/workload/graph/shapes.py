@@ -159,6 +159,9 @@ class Transformer:
     rotary_width : features of a head that get the rotary embedding; all heads share these keys (MLA)
     value_width : features of a head's values if they are not `head_width` (MLA), else 0
     fused_qkv, fused_gate : queries, keys and values are one product; gate and up are one product
+    qkv_by_head : the rows of that product are the queries, the key and the value of one key head, then those
+        of the next (Falcon, GPT-NeoX), else all queries, all keys, all values. torch cannot rotate queries in
+        place then, and a head is removed as one range of rows
     norm_first : each part begins with its norm, so that later parts read the residual sum too (pre-norm);
         else later parts read only the norm (post-norm)
     parallel_norms : number of norms of the residual sum that a layer reads if attention and the feed-forward
@@ -204,6 +207,7 @@ class Transformer:
     value_width: int = 0
     fused_qkv: bool = False
     fused_gate: bool = False
+    qkv_by_head: bool = False
     norm_first: bool = True
     parallel_norms: int = 0
     position_bias: bool = False
