@@ -18,6 +18,7 @@ from prunecast.launch.context import gpu_as_found
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.tiling import dense_tile_map
+from prunecast.plan.program import Op
 from prunecast.report.page import words_of
 from prunecast.simulator import simulate
 from prunecast.validation.case import Case
@@ -79,19 +80,23 @@ TOY = Kernel(
 """
 
 EIGHT_BITS = """
+# Weights in 8 bits: half of the bytes are copied, and each lane unpacks 4 weights before it multiplies
+
 from dataclasses import replace
 
 from prunecast.kernels.kernel import Kernel
 from prunecast.patterns import TileMap
 from prunecast.patterns.tiling import dense_tile_map
-from prunecast.plan.program import Op
+from prunecast.plan.program import Instruction, Op
 from toy_kernel.planner import WORKER, plan_toy
 
-_HALVED = tuple(i._replace(amount=i.amount // 2) if i.op is Op.LOAD_A else i for i in WORKER.step)
+_WEIGHTS, _ROWS, _WAIT, _MULTIPLY = WORKER.step
+_UNPACK = Instruction(Op.ISSUE, issue=6)  # two permutations, two subtractions, two scalings of fp16 pairs
+STEP = (_WEIGHTS._replace(amount=_WEIGHTS.amount // 2, issue=1), _ROWS, _WAIT, _UNPACK, _MULTIPLY)
 
 
 def plan_eight(tiles, n, dtype, gpu):
-    return replace(plan_toy(tiles, n, dtype, gpu), kernel="eight", programs=(replace(WORKER, step=_HALVED),))
+    return replace(plan_toy(tiles, n, dtype, gpu), kernel="eight", programs=(replace(WORKER, step=STEP),))
 
 
 def plan_of_sizes(m, k, n, dtype, gpu):
@@ -182,6 +187,19 @@ def test_weights_in_fewer_bits_leave_more_of_a_model_in_l2(eight, monkeypatch):
     eight_bits = gpu_as_found(plan, H200, l2).dram_bytes_per_s
     monkeypatch.setitem(KERNELS, "eight", replace(eight, weight_bits=None))
     assert eight_bits > gpu_as_found(plan, H200, l2).dram_bytes_per_s
+
+
+@pytest.mark.parametrize("engine", [simulate, estimate])
+def test_unpacking_needs_issue_slots_and_packed_weights_need_fewer_bytes(eight, engine):
+    plan = fastest_plan("eight", dense_tile_map(8192, 1024, 128), 64, "fp16", H200)
+    step = plan.programs[0].step
+    free = tuple(i for i in step if i.op is not Op.ISSUE)
+    whole = tuple(i._replace(amount=2 * i.amount) if i.op is Op.LOAD_A else i for i in step)
+    cycles = {
+        name: engine(replace(plan, programs=(replace(plan.programs[0], step=own),)), H200).cycles
+        for name, own in (("eight", step), ("free", free), ("whole", whole))
+    }
+    assert cycles["free"] < cycles["eight"] < cycles["whole"]
 
 
 def test_a_case_of_a_suite_can_be_a_dense_kernel(eight):

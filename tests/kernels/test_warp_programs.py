@@ -13,12 +13,16 @@ from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.kernels.libraries.cublas.configs import library_kernels
 from prunecast.kernels.libraries.cusparse.programs import csr_programs, cusparse_costs
+from prunecast.kernels.small_n.configs import SmallConfig, small_configs
+from prunecast.kernels.small_n.kernel import _plan_small_n
+from prunecast.kernels.small_n.programs import COLUMN_BYTES, small_programs, with_early_blocks
 from prunecast.kernels.tile import item_cost
 from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.configs import sparse_configs, tile_configs
 from prunecast.kernels.tile.programs.epilogue import sparse_end_of_item
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.program import Charge, Instruction, Op, WarpProgram, When, bind
+from tests.kernels.layouts import tiles_keeping
 from tests.toy_gpu import toy_gpu
 
 CAPABILITIES = (70, 75, 80, 86, 89, 90, 100, 120)
@@ -301,6 +305,68 @@ def test_the_csr_kernel_multiplies_every_token_once(block_n, element_bytes):
     assert total(programs, "end", (Op.STORE_C,), 16) == block_n * element_bytes
     # 16 elements for each of 16 warps, who share them: the slots of one element
     assert sum(ins.issue for p in programs for ins in p.step) * warps == 16 * slots
+
+
+SMALL = [(form, n) for n in (1, 2, 5, 8, 16, 17, 24, 33, 64) for form in small_configs(n)]
+"""Configs of small-n, whose warps each have a k16 (16 kept columns) of a step, and numbers of tokens."""
+
+
+def small_program(form: SmallConfig, n: int, kept: int = 4096) -> WarpProgram:
+    (worker,) = small_programs(form, n, "fp16", most_kept=kept)
+    return worker
+
+
+def test_a_step_of_small_n_copies_its_weights_with_their_columns_and_multiplies_them_once():
+    for form, n in SMALL:
+        programs = (small_program(form, n),)
+        assert programs[0].warps == form.warps
+        weights = 16 * (form.block_m * 2 + COLUMN_BYTES)
+        assert total(programs, "step", (Op.LOAD_A,), 16) == weights
+        assert total(programs, "step", (Op.MMA,), 16) == form.block_m * form.block_n * 16
+
+
+def test_small_n_fills_its_ring_with_copies_of_its_steps():
+    """A warp fills `depth` slots, or as many as it has k16s of the tile."""
+    for form, n in SMALL:
+        for kept in (16, 16 * form.warps * (form.depth - 1), 4096):
+            worker = small_program(form, n, kept)
+            slots = min(form.depth, max(kept // 16 // form.warps, 1))
+            for op in (Op.LOAD_A, Op.LOAD_B):
+                first = [(i.ahead, i.amount) for i in worker.begin if i.op is op]
+                (later,) = (i for i in worker.step if i.op is op)
+                assert sorted(first) == [(slot, later.amount) for slot in range(slots)]
+                assert later.ahead == form.depth
+
+
+def test_a_k16_of_small_n_issues_the_instructions_of_its_compiled_loop():
+    """One warp has a k16; the mean over the warps is rounded once for copies and once for products."""
+    for form, n in SMALL:
+        issued = sum(i.issue for i in small_program(form, n).step if i.op is Op.ISSUE)
+        assert abs(issued * form.warps - form.k16_instructions(n)) <= form.warps
+
+
+def test_small_n_adds_the_sums_of_all_warps_and_writes_its_tile_once():
+    """Each warp puts its sums into shared memory; they are read once, with half of the banks at a time."""
+    for form, n in SMALL:
+        programs, sums = (small_program(form, n),), form.block_m * form.block_n * 4
+        assert total(programs, "end", (Op.STORE_C,), 16) == form.block_m * form.block_n * 2
+        assert total(programs, "end", (Op.SHARED,), 16) == (1 + 2) * form.warps * sums
+        assert [i.op for i in programs[0].end][:3] == [Op.WAIT_MMA, Op.SHARED, Op.SYNC]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_early_blocks_of_small_n_request_the_same_bytes_and_wait_for_no_weights(share):
+    for form, n in SMALL[::7]:
+        plan = _plan_small_n(tiles_keeping([4096], height=64, k=4096), n, "fp16", toy_gpu(), config=form)
+        (launched,), (early,) = plan.programs, with_early_blocks(plan, form, share)
+        for op in (Op.LOAD_A, Op.LOAD_B):
+            whole, found = ([i for i in p.begin if i.op is op] for p in (launched, early))
+            assert sum(i.amount for i in found) == sum(i.amount for i in whole)
+            posted = sum(i.amount for i in found if i.posted)
+            wanted = share * sum(i.amount for i in whole) if op is Op.LOAD_A else 0
+            assert posted == pytest.approx(wanted, abs=0.5 * form.depth), "bytes of each k16 are rounded"
+        assert (early.step, early.end) == (launched.step, launched.end)
+        assert bool(early.start) == (share < 1.0)
 
 
 PRINT_WHETHER_FOUND = """

@@ -35,7 +35,10 @@ KEYWORDS = [
 
 
 def with_settings(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the settings to the signature and docstring of a function with `**settings` (a decorator)."""
+    """Add the settings to the signature and docstring of a function with `**settings` (a decorator).
+
+    They replace the docstring's line "settings : see `PredictSettings`", which must be written exactly so.
+    """
     own = signature(function)
     named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     every = sorted((*named, *KEYWORDS), key=lambda one: (one.kind, one.default is not Parameter.empty))

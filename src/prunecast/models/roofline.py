@@ -99,6 +99,7 @@ def _estimate(context: LaunchContext) -> Estimate:
         cycles=settled.cycles,
         clock_hz=settled.clock_hz,
         launch_s=launch_s,
+        # `workload.engines.guess_of` begins a simulation with it; no time of the closed form depends on it
         written_share=1.0 - case.traffic.read_share,
         state=context.conditions.state,
         occupancy=context.fit,

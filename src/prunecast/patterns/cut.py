@@ -109,6 +109,7 @@ def _order_statistic(scores: ImportanceArray, count: int) -> float:
     near = scores[np.logical_and(inside, scores <= high, out=inside)]
     if not below < count <= below + near.size:
         return _selected(scores, count)
+    # `below` scores are lower than all in the bracket, so that the rank inside of it is smaller by them
     return _selected(near, count - below)
 
 

@@ -1129,10 +1129,11 @@ def _note(mem, events, warp, kind, start, stop, what, at):
     events.rows[n, E_SM] = sm_index
     events.rows[n, E_SLOT] = mem[warp + W_SLOT] - sm_index * mem[M_SLOTS]
     events.rows[n, E_WARP] = mem[warp + W_INDEX]
-    events.rows[n, E_BLOCK] = at[0]
-    events.rows[n, E_ITEM] = at[1]
-    events.rows[n, E_SEGMENT] = at[2]
-    events.rows[n, E_STEP] = at[3]
+    block, item, segment, step = at
+    events.rows[n, E_BLOCK] = block
+    events.rows[n, E_ITEM] = item
+    events.rows[n, E_SEGMENT] = segment
+    events.rows[n, E_STEP] = step
 
 
 @inlined

@@ -168,10 +168,15 @@ def _last_use(node: Node, place: dict[Node, int]) -> int:
 
 
 def _replace(graph: Graph, add: Node, product: Node, residual: Node, place: dict[Node, int]) -> None:
+    """Replace the sum `add` by the operator that computes `product` and adds it to `residual` in place.
+
+    The operator gets those arguments of the product that it declares by the same names. Later calls find the
+    new nodes in `place` at the position of the sum.
+    """
     adding = _ADDING[product.target]
     names = {argument.name for argument in adding.operator._schema.arguments}
-    known = adding.call(*product.args)._asdict()
-    given = {"y": residual, **{name: known[name] for name in known if name in names}}
+    arguments = adding.call(*product.args)._asdict()
+    given = {"y": residual, **{name: arguments[name] for name in arguments if name in names}}
     with graph.inserting_before(add):
         value = add.meta["val"]
         both = call(graph, (None, value), auto_functionalized, adding.operator, **given)

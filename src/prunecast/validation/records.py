@@ -71,9 +71,10 @@ class Measurement:
     case : the case, with only this kernel in `kernels`
     kernel : name of the kernel that ran
     seconds : median time of one launch; None if it was not measured
-    low_s, high_s : 10 % and 90 % quantiles of the samples, in seconds
-    spread : (high_s - low_s) / median
-    samples : number of samples
+    low_s, high_s : 10 % and 90 % quantiles of the samples, in seconds; in a row that `merge_rows` averaged,
+        the least and the largest of these of any run
+    spread : (high_s - low_s) / median of one run; in a merged row, of the newest one
+    samples : number of samples, of all runs of a merged row together
     clock_mhz : median SM clock during the samples, from cycle and nanosecond counters on all SMs
     power_w : mean power of sustained samples; None in bursts, which are too short to measure it
     temperature_c : temperature of the GPU after the samples

@@ -299,6 +299,7 @@ def merge_rows(runs: Sequence[Run]) -> tuple[Measurement, ...]:
 
 
 def _merged(read: Sequence[_Read]) -> Measurement:
+    """Return the row of one key: what each field then means is on the page `explanation/measuring.md`."""
     newest, build = read[-1]
     same = [row for row, other in read if other == build and row.plan == newest.plan and row.usable]
     if not newest.usable or len(same) < 2:

@@ -169,13 +169,17 @@ def _spread(layout: VectorLayout, k: int, steps: int, element: int, blocks: int)
     first = 0
     for size in sizes:
         pairs = range(first // PAIR, -(-(first + size) // PAIR))
+        # k-steps whose rows of B this round requests: all steps are divided evenly among the pairs of loads
         part = range(*(steps * pair // -(-pieces // PAIR) for pair in (pairs.start, pairs.stop)))
         code += [
             _issue(ROUND),
+            # Requests: the port looks up every line that they touch
             Instruction(Op.SHARED, issue=ASK_ISSUE * size, charges=(Charge("asking_share", lines * size),)),
             *(Instruction(Op.LOAD_B, SECTOR_BYTES // ELEMENTS_AT_ONCE, 1, ahead=step) for step in part),
             Instruction(Op.WAIT_LOAD),
+            # L2 serves the same line to one block after the other
             Instruction(Op.ISSUE, size * blocks, 0),
+            # Arrival through the port, and the stores to shared memory with their bank conflicts
             Instruction(Op.SHARED, (landing + READ_BYTES * SAME_BANK) * size, PIECE_ISSUE * size),
         ]
         first += size

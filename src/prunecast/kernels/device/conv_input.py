@@ -19,8 +19,11 @@ CHUNK = 8
 SECOND_SOURCE = 1 << 30
 """Bit that is set in the row index of B if the row is read from the second input. Kind: CUDA source,
 `border.cuh`."""
-PLANE_FIELDS = [("strides", "i4", (4,)), ("gaps", "i4", (4,)), ("second", "i8")]
-"""Fields of a launch argument that only convolutions read. Kind: CUDA source, `tile_args.cuh`."""
+_STRIDES = [(name, "i4") for name in ("pixel_chunks", "pixel_bytes", "line_bytes", "reserved")]
+_GAPS = [(name, "i4") for name in ("between", "edge", "last_row", "reserved")]
+PLANE_FIELDS = [("strides", _STRIDES), ("gaps", _GAPS), ("second", "i8")]
+"""Fields of a launch argument that only convolutions read: `Strides` and `Gaps` of `border.cuh`, which says
+what their members count. Kind: CUDA source, `tile_args.cuh`."""
 
 
 def grid_of(plan: KernelPlan) -> ConvGrid | None:
@@ -79,10 +82,11 @@ def write_grid(plan: KernelPlan, args: npt.NDArray[Any]) -> None:
     conv, pixel_bytes = grid.conv, grid.conv.batch * DTYPE_BYTES[plan.dtype]
     chunks = conv.batch // CHUNK
     args["line_chunks"], args["pixel_chunks"] = grid.line * chunks, conv.width_out * chunks
-    step = conv.stride * pixel_bytes
-    args["strides"] = (chunks, step, step * grid.source.line, 0)
-    border = grid.output_border
-    args["gaps"] = (border * grid.line * chunks, border * chunks, plan.m - 1, 0)
+    # The fields are views, through which `args` is written
+    strides, gaps, border = args["strides"], args["gaps"], grid.output_border
+    strides["pixel_chunks"], strides["pixel_bytes"] = chunks, conv.stride * pixel_bytes
+    strides["line_bytes"] = conv.stride * pixel_bytes * grid.source.line
+    gaps["between"], gaps["edge"], gaps["last_row"] = border * grid.line * chunks, border * chunks, plan.m - 1
 
 
 class ConvOperator:

@@ -80,8 +80,8 @@ class _Cupy:
         if current != own:
             raise BadInput(f"{name} lies on device {own}, but the current device is {current}")
         memory = array.data.mem
-        room = memory.ptr + memory.size - array.data.ptr
-        return Given(array.dtype.name, array.shape, array.strides, own, array.data.ptr, room)
+        room_bytes = memory.ptr + memory.size - array.data.ptr
+        return Given(array.dtype.name, array.shape, array.strides, own, array.data.ptr, room_bytes)
 
     def view(self, array: Any) -> Any:
         return array.view("uint16") if array.dtype.name == "bfloat16" else array
@@ -135,8 +135,8 @@ class _Torch:
         device = array.device.index if array.device.type == "cuda" else -1
         strides = tuple(item * step for step in array.stride())
         dtype = str(array.dtype).removeprefix("torch.")
-        room = array.untyped_storage().nbytes() - item * array.storage_offset()
-        return Given(dtype, tuple(array.shape), strides, device, array.data_ptr(), room)
+        room_bytes = array.untyped_storage().nbytes() - item * array.storage_offset()
+        return Given(dtype, tuple(array.shape), strides, device, array.data_ptr(), room_bytes)
 
     def view(self, array: Any) -> Any:
         import cupy as cp

@@ -224,6 +224,9 @@ def item_columns(plan: KernelPlan, step: int) -> ItemColumns:
     )
 
 
-def int_records(*columns: npt.NDArray[Any]) -> IntArray:
-    """Return records of int32, (items, columns), in the memory layout that kernels read."""
-    return np.ascontiguousarray(np.stack(columns, axis=1), np.int32)
+def int_records(**columns: npt.NDArray[Any]) -> IntArray:
+    """Return records of int32, (items, columns), in the memory layout that kernels read.
+
+    Kernels read a column by its position, which is that of the keyword; the keywords are for readers only.
+    """
+    return np.ascontiguousarray(np.stack(list(columns.values()), axis=1), np.int32)

@@ -18,10 +18,7 @@ import math
 from dataclasses import replace
 
 from prunecast.hardware.spec import SECTOR_BYTES
-from prunecast.kernels.small_n.configs import (
-    ColumnLoads,
-    SmallConfig,
-)
+from prunecast.kernels.small_n.configs import ColumnLoads, SmallConfig
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
@@ -113,6 +110,11 @@ def _rings(config: SmallConfig, kept: int) -> range:
 
 
 def _begin(config: SmallConfig, n: int, element: int, rings: range, *, early_share: float) -> Code:
+    """Return the requests of the first k16s (groups of 16 kept columns) of a warp: weights, then rows of B.
+
+    The share of the weights that early blocks have requested during the preceding launch is posted: no warp
+    waits for it. Other blocks wait for column indices from DRAM if these are loaded before that launch ends.
+    """
     early = early_share >= 1.0
     hidden = not early and config.column_loads(n).before > 0
     return (

@@ -220,6 +220,7 @@ def _grouping(validation: Validation, name: str) -> str:
 
 
 def _worst(validation: Validation) -> str:
+    """Return the section of the rows with the largest errors of the first engine, largest first."""
     engine = validation.engines[0]
     rows = [row for row in _judging(validation) if row.counts]
     rows.sort(key=lambda row: -abs(row.error(engine)))

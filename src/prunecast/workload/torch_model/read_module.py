@@ -172,6 +172,10 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return value
 
     def _add(self, node: fx.Node, value: Any) -> None:
+        """Add the operation of a node after the operations whose results it reads.
+
+        A node that moves nothing, such as a view, gets no operation: its readers read the one before it.
+        """
         after = list(
             dict.fromkeys(self._writer[each] for each in node.all_input_nodes if each in self._writer)
         )

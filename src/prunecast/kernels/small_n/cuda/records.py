@@ -129,7 +129,7 @@ class SmallOperator(Operator):
         """
         stages, args = cls.stages(plan), np.zeros(1, SMALL_ARGS)
         items = item_columns(plan, GROUP).with_other_rows(plan)
-        ranges, blocks = int_records(items.first, items.steps), items.tile.size
+        ranges, blocks = int_records(first_k16=items.first, k16s=items.steps), items.tile.size
         args["tokens"] = plan.n
         if blocks <= MOST_RANGES_IN_ARGS:
             args["blocks_in_args"] = 1
@@ -138,7 +138,7 @@ class SmallOperator(Operator):
             arrays={
                 "columns": stages.columns.astype(np.uint16),  # -1 becomes NO_COLUMN
                 "ranges": ranges,
-                "places": int_records(items.tile, items.token),
+                "places": int_records(list=items.tile, first_token=items.token),
                 "rows": row_lists(plan.tiles, stages),
             },
             args=args,

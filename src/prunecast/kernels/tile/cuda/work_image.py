@@ -116,7 +116,7 @@ def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages
     group = GROUP_BYTES // DTYPE_BYTES[plan.dtype]
     groups_of_last = np.where(items.steps >= FEWEST_STEPS, -(-last // group), 1)
     steps = items.steps | groups_of_last << 24 | items.is_owner.astype(np.int64) << 27
-    own = int_records(items.first, steps, items.tile, items.token)
+    item_records = int_records(first_stage=items.first, steps=steps, tile=items.tile, first_token=items.token)
     role = np.where(items.is_part, np.where(items.is_owner, OWNER, PART), WHOLE)
     columns = (
         rows_of_b(plan, stages.columns_by_thread(GATHER_ROWS)) if plan.dtype != "fp8" else runs_of(stages)
@@ -125,11 +125,11 @@ def list_records(plan: KernelPlan, record: np.dtype[np.void], stages: TileStages
     return Packed(
         arrays={
             "columns": columns,
-            "items": own,
-            "splits": int_records(items.slot, items.waits, items.group, role),
+            "items": item_records,
+            "splits": int_records(slot=items.slot, waits=items.waits, group=items.group, role=role),
             "rows": stages.rows,
         },
-        args=_list_args(plan, record, stages, own),
+        args=_list_args(plan, record, stages, item_records),
         blocks=plan.blocks if plan.item_count else 0,
         workspace=items.workspace(sums, COUNTERS_PER_GROUP, least_sums=sums),
         unwritten=uncovered_rows(plan.tiles),

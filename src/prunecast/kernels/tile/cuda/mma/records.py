@@ -65,7 +65,8 @@ def mma_packed(plan: KernelPlan, stages: TileStages, rows_at_once: int) -> Packe
     first_step = np.concatenate(([0], np.cumsum(np.maximum(items.steps, 1))))
     others = np.arange(plan.item_count, items.tile.size) + 1
     start = first_step[np.concatenate((plan.work.block_start, others))].astype(np.int32)
-    split = int_records(items.slot, items.waits, items.group, 0 * items.slot)[items.is_part]
+    split = int_records(slot=items.slot, waits=items.waits, group=items.group, unused=0 * items.slot)
+    split = split[items.is_part]
     return Packed(
         arrays={
             "columns": rows_of_b(plan, stages.columns_by_thread(rows_at_once)),
@@ -90,7 +91,7 @@ def _steps(items: ItemColumns, null_stage: int) -> IntArray:
     place: npt.NDArray[np.int64] = np.cumsum(items.is_part) - items.is_part
     action = np.where(items.is_part, np.where(items.is_owner, OWNER, PART) | place << PLACE_SHIFT, 0)
     stage = np.where(items.steps > 0, items.first, null_stage)[item] + step
-    return int_records(stage, items.token[item], items.tile[item], action[item] | ends)
+    return int_records(stage=stage, token=items.token[item], tile=items.tile[item], flags=action[item] | ends)
 
 
 def _arguments(plan: KernelPlan, start: IntArray) -> npt.NDArray[np.void]:
