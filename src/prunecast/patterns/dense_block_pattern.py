@@ -79,25 +79,16 @@ def prune_guided_block(
     confirm : second prediction, which can reject layouts, see `fastest_confirmed`; None to skip this check
     """
     pattern = f"dense-block:{most_clusters}"
-    counts = cluster_counts(most_clusters)
+    counts, m = cluster_counts(most_clusters), len(scores)
     grown = [wanted_blocks(scores, sparsity, clusters, fewest_rows) for clusters in counts]
     kept = columns_within(scores, grown[-1], elements_to_prune(sparsity, scores.size))
-    own = _used_blocks(grown[-1], kept, len(scores), pattern)
+    own = grown[-1].tiles.map_of_used(kept, m, pattern)
     if own.kept_count == 0:
         return own.mask()
     enough = retained_sum(scores, own.mask()) * (1.0 - ROUNDING)
-    others = (
-        _used_blocks(blocks, kept, len(scores), pattern)
-        for blocks in grown
-        for kept in _sufficient(scores, blocks, enough)
-    )
+    choices = ((blocks.tiles, kept) for blocks in grown for kept in _sufficient(scores, blocks, enough))
+    others = (tiles.map_of_used(kept, m, pattern) for tiles, kept in choices)
     return fastest_confirmed(own, others, seconds, confirm).mask()
-
-
-def _used_blocks(blocks: DenseBlocks, kept: MaskArray, m: int, pattern: str) -> TileMap:
-    """Return the tile map of those blocks that keep a column; `kept` (blocks, K) flags the kept columns."""
-    used, members = np.flatnonzero(np.count_nonzero(kept, axis=1)), blocks.tiles.members
-    return RowTiles.of_members([members[block] for block in used]).tile_map(kept[used], m, pattern)
 
 
 def _sufficient(scores: ImportanceArray, blocks: DenseBlocks, enough: float) -> Iterator[MaskArray]:
@@ -106,14 +97,14 @@ def _sufficient(scores: ImportanceArray, blocks: DenseBlocks, enough: float) -> 
     Each entry of `STEPS` gives one array, in which the column count of each block is rounded up to a multiple
     of the entry. Nothing is yielded if even all columns retain less.
     """
-    order = np.argsort(-column_ranks(scores, blocks), axis=None)
+    ranks = column_ranks(scores, blocks)
+    order = np.argsort(-ranks, axis=None)
     retained = np.cumsum(blocks.tiles.sums(scores).ravel()[order])
     if retained.size == 0 or retained[-1] < enough:
         return
-    taken = np.zeros(order.size, np.bool_)
-    taken[order[: np.searchsorted(retained, enough) + 1]] = True
-    widths = np.count_nonzero(taken.reshape(blocks.columns.shape), axis=1)[:, None]
-    places = np.argsort(np.argsort(-column_ranks(scores, blocks), axis=1), axis=1)
+    block_of_best = order[: np.searchsorted(retained, enough) + 1] // ranks.shape[1]
+    widths = np.bincount(block_of_best, minlength=len(ranks))[:, None]
+    places = np.argsort(np.argsort(-ranks, axis=1), axis=1)
     for step in STEPS:
         yield places < -(-widths // step) * step
 
@@ -156,8 +147,7 @@ def _mixes(scores: ImportanceArray, sparsity: float, clusters: int, fewest_rows:
         pattern = f"dense-block:{clusters}"
         kept = columns_within(scores, blocks, to_prune + left_over)
         tiles = blocks.tiles.tile_map(kept, len(scores), pattern)
-        pruned_outside = to_prune if left_over else scores.size
-        rest = highest_outside({"": scores}, {"": tiles.mask()}, pruned_outside)[""]
+        rest = highest_outside({"": scores}, {"": tiles.mask()}, to_prune if left_over else scores.size)[""]
         yield TwoParts(tiles, element_map_from_mask(rest, pattern))
 
 

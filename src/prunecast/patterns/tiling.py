@@ -98,13 +98,20 @@ class RowTiles(NamedTuple):
             mask[at] = prune_n_of_m(scores[at], n=2, m=4)
         return mask
 
+    def map_of_used(self, kept: MaskArray, m: int, pattern: str) -> TileMap:
+        """Return the map of `tile_map` without the tiles that keep no column."""
+        used = kept.any(axis=1)
+        heights = self.heights[used]
+        tiles = RowTiles(self.rows[np.repeat(used, self.heights)], np.cumsum(heights) - heights, heights)
+        return tiles.tile_map(kept[used], m, pattern)
+
     def tile_map(self, kept: MaskArray, m: int, pattern: str) -> TileMap:
         """Return the tile map of `m` rows in which tiles keep the columns `kept` (tiles, K)."""
         return TileMap(
             m=m,
             k=kept.shape[1],
             row_start=np.append(self.starts, self.rows.size),
-            row_index=frozen_int32(self.rows),
+            row_index=self.rows.astype(np.int32),
             column_start=np.append(0, np.cumsum(np.count_nonzero(kept, axis=1))),
             column_index=kept_columns(kept),
             pattern=pattern,

@@ -126,7 +126,7 @@ def _tile_options(
             continue
         fine = (FINE,) if suffixes is UNEVEN and k <= NARROW else ()
         for suffix in (*suffixes, *fine):
-            limits = _limits(AdaptiveTilePattern.from_argument(f"{height}{suffix}"))
+            limits = _limits(f"{height}{suffix}")
             means = np.array(counts if limits.are_equal else _finer(counts, k))
             yield Options.of(
                 f"atp:{height}{suffix}",
@@ -154,8 +154,10 @@ class _Limits(NamedTuple):
 UNLIMITED = _Limits(0.0, float("inf"))
 
 
-def _limits(rule: AdaptiveTilePattern) -> _Limits:
-    """Return the limits of an ATP pattern; a range of 97 to 103 % is treated as equal counts."""
+@cache
+def _limits(argument: str) -> _Limits:
+    """Return the limits of the ATP pattern `atp:argument`; 97 to 103 % are treated as equal counts."""
+    rule = AdaptiveTilePattern.from_argument(argument)
     if rule.guided or (rule.low == 0 and rule.high == UNBOUNDED):
         return UNLIMITED
     if rule.flexible:
@@ -271,9 +273,7 @@ def _nested_options(
     size = (*importance.shape, tokens)
     whole_s = _two_of_four_seconds(importance, tokens, times)
     for rule in NESTED:
-        points = []
-        if whole_s is not None:
-            points.append((0.5, whole_s, best()))
+        points = [] if whole_s is None else [(0.5, whole_s, best())]
         for sparsity in NESTED_SPARSITIES:
             mask = partial(_mask_of, rule, importance, sparsity)
             seconds = times.two_of_four(rule.canonical, mask, sparsity, size)
