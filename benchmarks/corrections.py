@@ -68,8 +68,8 @@ def _read_latency(context: LaunchContext) -> int:
 
 
 CORRECTIONS = (
-    Correction("head start", "launch.overlap.prologue_under_preceding_cycles", zero),
-    Correction("early start", "launch.overlap.prologue_is_hidden", never),
+    Correction("head start", "launch.context.prologue_under_preceding_cycles", zero),
+    Correction("early start", "launch.context.prologue_is_hidden", never),
     Correction("tail spread", "launch.overlap.spread_cycles", zero),
     Correction("reads in step", "launch.context.l2_power", one),
     Correction("placement", "hardware.placement.expected_places", lambda columns, fit, sms: None),
@@ -77,7 +77,7 @@ CORRECTIONS = (
     Correction("resident share", "hardware.placement.resident_share", one),
     Correction("straggler", "launch.overlap.straggler_cycles", zero),
     Correction("straggler credit", "launch.overlap.straggler_credit_scale", zero),
-    Correction("store latency", "launch.overlap.store_latency_cycles", _read_latency),
+    Correction("store latency", "launch.context.store_latency_cycles", _read_latency),
     Correction("further launches", "launch.floor.beside_s", zero),
     Correction("prefetch before B", "simulator.launch_gap.with_prefetch", lambda context: context.programs),
     Correction("prefetched blocks", "launch.memory._early_blocks", zero),
@@ -88,7 +88,7 @@ CORRECTIONS = (
     Correction("rounds of blocks", "models.chip._between_cycles", zero),
     Correction("first wave reads most", "models.chip._wave_shares", lambda waves, cycles: chip._ONE_WAVE),
     Correction("clock by busy share", "hardware.clock.busy_share", one),
-    Correction("early starts", "launch.overlap.early_starts", zero),
+    Correction("early starts", "launch.memory.early_starts", zero),
 )
 
 

@@ -10,8 +10,8 @@ from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS, run_reference
-from prunecast.kernels.table import has_copied_rows
 from prunecast.kernels.tile.config import TOKEN_FORM
+from prunecast.launch.context import has_copied_rows
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.tile_rows import keeps_runs

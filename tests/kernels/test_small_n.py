@@ -15,10 +15,9 @@ from prunecast.hardware.placement import block_places
 from prunecast.kernels.small_n.configs import SmallConfig, small_configs
 from prunecast.kernels.small_n.kernel import _plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
-from prunecast.kernels.table import zero_row_count
 from prunecast.launch import Conditions, LaunchContext, context, launch_context
+from prunecast.launch.context import zero_row_count
 from prunecast.launch.floor import launch_floor_s
-from prunecast.launch.overlap import store_latency_cycles
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
@@ -237,11 +236,11 @@ def test_few_bytes_of_c_are_through_as_soon_as_l2_answers() -> None:
     plan = fastest_plan("small-n", tiles_keeping([16], height=64, k=64), 1, "fp16", GPU)
     bytes_of_c = 2 * min(plan.shape.block_m, 64) * 1
     beyond = (GPU.store_latency_cycles - GPU.l2_latency_cycles) * bytes_of_c / 65_536
-    assert store_latency_cycles(launch_context(plan, GPU)) == GPU.l2_latency_cycles + round(
+    assert launch_context(plan, GPU).store_latency_cycles == GPU.l2_latency_cycles + round(
         beyond * min(plan.shape.block_n, plan.n)
     )
     late = fastest_plan("stspmm", tiles_keeping([16], height=64, k=64), 64, "fp16", GPU)
-    assert store_latency_cycles(launch_context(late, GPU)) == GPU.store_latency_cycles
+    assert launch_context(late, GPU).store_latency_cycles == GPU.store_latency_cycles
 
 
 def test_a_step_waits_for_its_own_k16() -> None:

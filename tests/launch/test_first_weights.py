@@ -9,8 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context, memory
 from prunecast.launch.context import launch_costs
-from prunecast.launch.memory import memory_rules
-from prunecast.launch.overlap import early_starts
+from prunecast.launch.memory import early_starts, memory_rules
 from prunecast.models import estimate
 from prunecast.models.chip import first_weights_s
 from prunecast.patterns import TileMap

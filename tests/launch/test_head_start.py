@@ -15,8 +15,6 @@ from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.overlap import (
     free_sms,
     head_start_cycles,
-    prologue_cycles,
-    prologue_under_preceding_cycles,
     spread_cycles,
     straggler_credit_cycles,
     straggler_credit_scale,
@@ -52,13 +50,13 @@ def run_of(plan):
 def head_start(plan, run):
     """Cycles by which the launch gains on the preceding one."""
     context, ends = launch_context(plan, H200), run.sm[:, engine.S_BUSY].astype(float)
-    prologue = prologue_under_preceding_cycles(context)
+    prologue = context.prologue_under_preceding_cycles
     return head_start_cycles(ends, prologue, int((ends == 0.0).sum()))
 
 
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
     equal, uneven = plan_of([1024] * 32), plan_of([256] * 15 + [4096] + [256] * 15, n=256)
-    most, costs = prologue_cycles(launch_context(equal, H200)), load_costs("prunecast.kernels.tile", 90)
+    most, costs = launch_context(equal, H200).prologue_cycles, load_costs("prunecast.kernels.tile", 90)
     set_up = costs["block_start_wait"] + costs["next_item_wait"]
     assert most == H200.block_start_cycles + set_up + H200.dram_latency_cycles
     assert equal.blocks == 128

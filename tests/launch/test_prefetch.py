@@ -5,7 +5,6 @@ from prunecast.hardware import load_gpu
 from prunecast.kernels.libraries.cublas.kernel import plan_dense
 from prunecast.launch import launch_context
 from prunecast.launch.memory import memory_rules
-from prunecast.launch.overlap import prologue_cycles, prologue_is_hidden
 from prunecast.plan.program import Op, When
 from prunecast.simulator.launch_gap import with_prefetch
 from tests.kernels.layouts import tiles_keeping
@@ -41,10 +40,10 @@ def test_other_kernels_keep_their_programs():
 def test_blocks_that_start_under_the_launch_before_have_weights_when_b_may_be_read():
     few, most, all_wait = plan_of(32), plan_of(384), plan_of(512)
     assert [plan.blocks for plan in (few, most, all_wait)] == [32, 96, 128]
-    assert prologue_is_hidden(launch_context(few, H200))
+    assert launch_context(few, H200).prologue_is_hidden
     # 36 on SMs that were left, and of all blocks the share that the wait for columns has of a prologue. The
     # blocks start in groups: three of up to 36, and 32 of 4
-    waiting = H200.dram_latency_cycles / prologue_cycles(launch_context(most, H200))
+    waiting = H200.dram_latency_cycles / launch_context(most, H200).prologue_cycles
     assert memory_rules(launch_context(most, H200)).early_blocks == int(36 * (1 + 3 * waiting))
     assert memory_rules(launch_context(all_wait, H200)).early_blocks == int(4 * (1 + 32 * waiting))
 
@@ -68,4 +67,4 @@ def test_two_launches_hide_each_other_up_to_half_of_the_sms():
     tiles = [tiles_keeping([512] * count, height=128, k=1024) for count in (66, 67)]
     plans = [fastest_plan("stspmm", one, 32, "fp16", H200, split=None) for one in tiles]
     assert [(plan.blocks, plan.item_count) for plan in plans] == [(66, 66), (67, 67)]
-    assert [prologue_is_hidden(launch_context(plan, H200)) for plan in plans] == [True, False]
+    assert [launch_context(plan, H200).prologue_is_hidden for plan in plans] == [True, False]

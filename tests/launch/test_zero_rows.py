@@ -9,8 +9,8 @@ import pytest
 from prunecast.choice import fastest_plan
 from prunecast.codesign import explain
 from prunecast.hardware import load_gpu
-from prunecast.kernels.table import zero_row_count
 from prunecast.launch import Conditions, launch_context
+from prunecast.launch.context import zero_row_count
 from prunecast.launch.floor import launch_floor_s, zero_row_seconds
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern

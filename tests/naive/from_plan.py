@@ -8,7 +8,6 @@ from prunecast.hardware.placement import JITTER, followed
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import memory_rules
-from prunecast.launch.overlap import prologue_is_hidden
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import engine_state
@@ -25,7 +24,7 @@ def kernel_of(context: LaunchContext) -> Kernel:
     """Programs and shapes of a launch."""
     plan = context.plan
     return Kernel(
-        programs=context.programs if prologue_is_hidden(context) else with_prefetch(context),
+        programs=context.programs if context.prologue_is_hidden else with_prefetch(context),
         stages=plan.resources.stages,
         fewest_steps=plan.fewest_steps,
         **plan.shape._asdict(),

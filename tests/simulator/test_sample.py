@@ -7,7 +7,6 @@ from benchmarks.house.engines import WARM, lone_block
 from prunecast.hardware import load_gpu
 from prunecast.kernels.tile.configs import tile_configs
 from prunecast.launch import Conditions, launch_context
-from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.simulator import engine
 from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
 from prunecast.simulator.simulate import settle
@@ -25,7 +24,7 @@ def sampled(context, read_latency):
         plan.dtype,
         plan.tensor,
         gpu,
-        store_latency_cycles(context),
+        context.store_latency_cycles,
         ENDLESS,
         read_latency,
     )
@@ -51,7 +50,7 @@ def test_a_sample_is_the_whole_plan_of_one_block(name, steps):
         block = sampled(context, context.gpu.dram_latency_cycles)
         # The plan's L2 has one reader too, and is slower than it by a few cycles at most
         cycles = BlockSamples(block)[item(context.plan), ALONE]
-        assert not prologue_is_hidden(context)
+        assert not context.prologue_is_hidden
         assert cycles == pytest.approx(int(whole.run.mem[engine.G_END]), rel=0.02)
 
 

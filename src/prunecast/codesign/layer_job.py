@@ -16,7 +16,7 @@ from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
-from prunecast.kernels.table import zero_row_count
+from prunecast.launch.context import zero_row_count
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import packed_bytes
 from prunecast.patterns import parse_pattern

@@ -153,7 +153,6 @@ def _on_line(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
     """
     if x <= xs[0]:
         return ys[0]
-    right = min(bisect_right(xs, x), len(xs) - 1)
-    left = right - 1
-    slope = (ys[right] - ys[left]) / (xs[right] - xs[left])
+    left = min(bisect_right(xs, x), len(xs) - 1) - 1
+    slope = (ys[left + 1] - ys[left]) / (xs[left + 1] - xs[left])
     return ys[left] + slope * (x - xs[left])

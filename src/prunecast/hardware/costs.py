@@ -9,7 +9,7 @@ import datetime
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -70,6 +70,8 @@ class Costs:
     entries : entry name -> `Cost`
     inherited : entry name -> architecture whose file contains it, for entries taken from another architecture
     fingerprint : first 16 hex digits of the SHA-256 of all values
+    values : entry name -> value, in the entry's unit
+    guessed_share : fraction of the entries, 0 to 1, whose kind is `guess`; 0 if there are no entries
     """
 
     kernel: str
@@ -77,20 +79,21 @@ class Costs:
     entries: Mapping[str, Cost]
     inherited: Mapping[str, str]
     fingerprint: str
+    values: Mapping[str, float] = field(init=False, repr=False)
+    guessed_share: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", {name: cost.value for name, cost in self.entries.items()})
+        guesses = sum(cost.kind == "guess" for cost in self.entries.values())
+        object.__setattr__(self, "guessed_share", guesses / max(len(self.entries), 1))
 
     def __getitem__(self, name: str) -> float:
         """Return the value of an entry, in the entry's unit."""
-        return self.entries[name].value
+        return self.values[name]
 
     def whole(self, name: str) -> int:
         """Return the value of an entry, rounded to an integer."""
         return round(self.entries[name].value)
-
-    @property
-    def guessed_share(self) -> float:
-        """Fraction of the entries, 0 to 1, whose kind is `guess`; 0 if there are no entries."""
-        guesses = sum(cost.kind == "guess" for cost in self.entries.values())
-        return guesses / max(len(self.entries), 1)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Costs":
         """Return the object itself, which is immutable."""
@@ -126,8 +129,7 @@ def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Cos
     BadInput : the folder contains no such file; or an entry lacks its value, unit, kind, source, date or
         meaning, or one of these is invalid. The message names the file, the entry and the cause.
     """
-    wanted, entries = compute_capability, dict[str, Cost]()
-    inherited: dict[str, str] = {}
+    wanted, entries, inherited = compute_capability, dict[str, Cost](), dict[str, str]()
     files = {_capability(file.name): file for file in folder.iterdir() if file.name.endswith(".toml")}
     if not files:
         raise BadInput(f"{kernel}: wanted costs/sm_*.toml, there is none")

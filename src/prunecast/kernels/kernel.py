@@ -162,6 +162,8 @@ class Kernel:
         rows that are not aligned are copied to padded rows
     costs : package with the cost files `costs/sm_*.toml`; empty if the kernel has no cost files
     traits : `(plan, gpu)` -> `LaunchTraits` of the plan's launches; None for the default ones
+    runs_any_mask : True if the kernel runs any mask, given as an `ElementMap`. Tile maps are converted to
+        their kept elements. Some masks may be slow
     """
 
     name: str
@@ -192,13 +194,10 @@ class Kernel:
     unaligned_tokens: int = 0
     costs: str = ""
     traits: Callable[[KernelPlan, GpuSpec], LaunchTraits] | None = None
+    runs_any_mask: bool = field(init=False)
 
-    @property
-    def runs_any_mask(self) -> bool:
-        """True if the kernel runs any mask, given as an `ElementMap`. Tile maps are converted to their kept
-        elements. Some masks may be slow.
-        """
-        return self.takes is ElementMap and "tiles" in self.keeps
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runs_any_mask", self.takes is ElementMap and "tiles" in self.keeps)
 
     def weight_bytes(self, dtype: str) -> float:
         """Return the bytes of a packed weight, without indices, scales and padding."""

@@ -6,6 +6,7 @@ part of the prologue is already done, which operands are in L2, and which other 
 `Conditions` of the launch (`conditions.py`) are part of the context.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -13,21 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.errors import BadInput
-from prunecast.hardware.costs import Costs, load_costs
+from prunecast.hardware.costs import load_costs
 from prunecast.hardware.occupancy import Occupancy, occupancy
 from prunecast.hardware.placement import Columns, burst_placements, expected_places, resident_share
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import LaunchTraits
-from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
+from prunecast.kernels.table import KERNELS
 from prunecast.launch.conditions import USUAL, CacheState, Conditions
-from prunecast.plan.kernel_plan import (
-    DTYPE_BYTES,
-    OUTPUT_BYTES,
-    KernelPlan,
-    PlanDoesNotFit,
-    Schedule,
-)
-from prunecast.plan.program import WarpProgram, bind
+from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan, PlanDoesNotFit, Schedule
+from prunecast.plan.misaligned import ROW_BYTES
+from prunecast.plan.program import Op, WarpProgram, bind
 
 GRAIN = 64
 """Fractions of operands in L2 are rounded to multiples of 1 / `GRAIN`, so that similar launches share one
@@ -102,7 +98,7 @@ class LaunchContext:
     ----------
     plan, gpu : the launch, and the GPU that runs it, with the DRAM rates of `conditions.l2`
     conditions : clock, launch mode and contents of L2
-    costs : launch costs on the GPU's architecture, `costs/sm_*.toml`
+    costs : entry name -> value of the launch costs on the GPU's architecture, `costs/sm_*.toml`
     fit : occupancy, computed with the registers of the compiled kernel
     programs : warp programs of the plan with the costs of the GPU's architecture. They omit the part that
         co-resident blocks complete before the preceding launch ends
@@ -121,12 +117,17 @@ class LaunchContext:
     copies_rows : True if rows of B and C are copied to and from aligned rows by other launches
     held : number of blocks that can be resident on the GPU at once
     crowd : number of blocks that are resident on the SM with the most blocks
+    prologue_is_hidden : True if all blocks run their whole prologue during the preceding launch
+    prologue_cycles : cycles from the start of a block until it may read B
+    prologue_under_preceding_cycles : cycles of the prologue that may overlap the preceding launch
+    store_latency_cycles : cycles from a block's last store until its data are in L2
+    l2_power : electric power per byte of L2 traffic, relative to bytes that each block reads separately
     """
 
     plan: KernelPlan
     gpu: GpuSpec
     conditions: Conditions
-    costs: Costs
+    costs: Mapping[str, float]
     fit: Occupancy
     programs: tuple[WarpProgram, ...]
     pdl: bool = False
@@ -140,6 +141,11 @@ class LaunchContext:
     copies_rows: bool = False
     held: int = field(init=False)
     crowd: int = field(init=False)
+    prologue_is_hidden: bool = field(init=False)
+    prologue_cycles: float = field(init=False)
+    prologue_under_preceding_cycles: float = field(init=False)
+    store_latency_cycles: int = field(init=False)
+    l2_power: float = field(init=False)
 
     def __post_init__(self) -> None:
         sms, fit = self.gpu.sm_count, self.fit.blocks_per_sm
@@ -148,6 +154,12 @@ class LaunchContext:
         if self.places is not None:
             crowd = int(np.bincount(self.places % sms).max())
         object.__setattr__(self, "crowd", crowd)
+        # Both engines and the memory rules read these several times per launch
+        object.__setattr__(self, "prologue_is_hidden", prologue_is_hidden(self))
+        object.__setattr__(self, "prologue_cycles", prologue_cycles(self))
+        object.__setattr__(self, "prologue_under_preceding_cycles", prologue_under_preceding_cycles(self))
+        object.__setattr__(self, "store_latency_cycles", store_latency_cycles(self))
+        object.__setattr__(self, "l2_power", l2_power(self))
 
     def check_fit(self) -> None:
         """Raise `PlanDoesNotFit` if no block fits on an SM, or a persistent grid does not fit on the GPU."""
@@ -165,33 +177,30 @@ class LaunchContext:
 def launch_context(plan: KernelPlan, gpu: GpuSpec, conditions: Conditions = USUAL) -> LaunchContext:
     """Return the context of a launch of `plan` on `gpu`: the properties that the plan does not determine."""
     gpu = gpu_as_found(plan, gpu, conditions.l2)
-    traits_of = KERNELS[plan.kernel].traits
-    traits = traits_of(plan, gpu) if traits_of else LaunchTraits()
+    kernel, costs = KERNELS[plan.kernel], launch_costs(gpu)
+    traits = kernel.traits(plan, gpu) if kernel.traits else LaunchTraits()
     registers = traits.registers_per_thread or plan.resources.registers_per_thread
     fit = occupancy(plan.resources._replace(registers_per_thread=registers), gpu)
     co_resident, programs = traits.co_resident and plan.pdl and plan.item_count > 0, plan.programs
     places, resident = None, 0.0
     if co_resident:
         columns = block_columns(plan)
+        start, per_column = gpu.block_start_cycles, traits.cycles_per_column
         resident = resident_share(
-            columns,
-            fit.blocks_per_sm,
-            gpu.sm_count,
-            column_cycles=traits.cycles_per_column,
-            start_cycles=gpu.block_start_cycles,
+            columns, fit.blocks_per_sm, gpu.sm_count, column_cycles=per_column, start_cycles=start
         )
         places = expected_places(columns, fit.blocks_per_sm, gpu.sm_count)
         programs = traits.prologue(resident) if traits.prologue else programs
     zero_rows = zero_row_count(plan)
     copies_rows = traits.aligns_rows and has_copied_rows(plan.kernel, plan.n, plan.dtype)
-    costs = launch_costs(gpu)
+    kernel_costs = load_costs(kernel.costs, gpu.compute_capability) if kernel.costs else None
     return LaunchContext(
         plan=plan,
         gpu=gpu,
         conditions=conditions,
         costs=costs,
         fit=fit,
-        programs=bind(programs, KERNELS[plan.kernel].costs_on(gpu), gpu),
+        programs=bind(programs, kernel_costs, gpu),
         pdl=plan.pdl and zero_rows == 0 and not copies_rows,
         co_resident=co_resident,
         places=places,
@@ -204,9 +213,79 @@ def launch_context(plan: KernelPlan, gpu: GpuSpec, conditions: Conditions = USUA
     )
 
 
-def launch_costs(gpu: GpuSpec) -> Costs:
-    """Return the launch costs of the GPU's architecture; all kernels share them."""
-    return load_costs("prunecast.launch", gpu.compute_capability)
+def prologue_is_hidden(context: LaunchContext) -> bool:
+    """Return True if all blocks run their whole prologue during the preceding launch, on SMs without blocks.
+
+    This is so if both launches fit on the GPU together with one block per SM. Without this rule, predictions
+    for products of at most 66 blocks are 900 to 1,500 cycles too slow.
+    """
+    plan = context.plan
+    one_each = not context.co_resident and plan.item_count == plan.blocks
+    return one_each and 2 * plan.blocks <= context.gpu.sm_count and context.pdl
+
+
+def prologue_cycles(context: LaunchContext) -> float:
+    """Return the cycles from the start of a block until it may read B: set-up, and indices read from DRAM."""
+    gpu, codes = context.gpu, [(*program.start, *program.begin) for program in context.programs]
+    # Issue cycles before a warp's first step, without waiting for data
+    setting_up = max((sum(i.amount for i in code if i.op is Op.ISSUE) for code in codes), default=0)
+    return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
+
+
+def prologue_under_preceding_cycles(context: LaunchContext) -> float:
+    """Return the cycles of a block's prologue that may overlap the preceding launch.
+
+    It is 0 without PDL, for co-resident launches, and if the whole prologue is hidden (`prologue_is_hidden`).
+    """
+    if context.prologue_is_hidden or context.co_resident or not context.pdl:
+        return 0.0
+    gpu, blocks, prologue = context.gpu, context.plan.blocks, context.prologue_cycles
+    # With more blocks than SMs in hardware order, the block that ends last is in a later wave, on an SM whose
+    # first block had started early
+    rounds = context.plan.schedule is Schedule.HARDWARE and blocks > gpu.sm_count
+    if rounds or 0 < blocks < gpu.sm_count:
+        return prologue
+    return min(prologue, context.costs["most_hidden_prologue_cycles"])
+
+
+def store_latency_cycles(context: LaunchContext) -> int:
+    """Return the cycles from a block's last store until its data are in L2.
+
+    Tile kernels store with the copy engine. Their latency is the measured `GpuSpec.store_latency_cycles`, the
+    cycles until the engine has read the whole tile of C. In co-resident launches and in 2:4 with wgmma, warps
+    store directly, and the latency is
+
+        l2 + min(bytes of a tile of C / `store_latency_measured_bytes`, 1) * (store - l2)
+
+    with l2 = `l2_latency_cycles` and store = `store_latency_cycles` of the spec.
+    """
+    plan, gpu = context.plan, context.gpu
+    if not context.co_resident and plan.tensor != "sparse-wgmma":
+        return gpu.store_latency_cycles
+    tile = min(plan.shape.block_m, plan.m) * min(plan.shape.block_n, plan.n) * OUTPUT_BYTES[plan.dtype]
+    beyond = gpu.store_latency_cycles - gpu.l2_latency_cycles
+    share = min(tile / context.costs["store_latency_measured_bytes"], 1.0)
+    return gpu.l2_latency_cycles + max(round(beyond * share), 0)
+
+
+def has_copied_rows(kernel: str, tokens: int, dtype: str) -> bool:
+    """Return True if rows of B and C must be copied to and from aligned rows for one of the project's
+    kernels.
+    """
+    needs_rows = dtype != "fp8" and tokens > KERNELS[kernel].unaligned_tokens  # B of fp8 is (tokens, K)
+    return needs_rows and tokens * DTYPE_BYTES[dtype] % ROW_BYTES != 0
+
+
+def zero_row_count(plan: KernelPlan) -> int:
+    """Return the number of rows of C that are in no tile and that a second launch must write; 0 if the kernel
+    writes all rows.
+    """
+    return 0 if KERNELS[plan.kernel].writes_all_rows else plan.m - int(plan.tiles.row_index.size)
+
+
+def launch_costs(gpu: GpuSpec) -> Mapping[str, float]:
+    """Return the values of the launch costs of the GPU's architecture; all kernels share them."""
+    return load_costs("prunecast.launch", gpu.compute_capability).values
 
 
 def block_columns(plan: KernelPlan) -> Columns:
@@ -240,10 +319,11 @@ def l2_power(context: LaunchContext) -> float:
     plan = context.plan
     if plan.b_access == "dense_tile" or plan.tensor.startswith("sparse"):
         return 1.0
-    return gathered_power(plan.tiles.kept_per_tile / plan.k, context.costs, context.gpu.clock_in_step_l2)
+    exponent, density = context.costs["out_of_step_power"], plan.tiles.kept_per_tile / plan.k
+    return gathered_power(density, exponent, context.gpu.clock_in_step_l2)
 
 
-def gathered_power(density: npt.NDArray[np.float64], costs: Costs, in_step_power: float) -> float:
+def gathered_power(density: npt.NDArray[np.float64], exponent: float, in_step_power: float) -> float:
     """Return the electric power per byte of L2 traffic for tiles with random column masks.
 
     It is relative to bytes that each block reads separately. Blocks of a tile with density d read the
@@ -258,11 +338,11 @@ def gathered_power(density: npt.NDArray[np.float64], costs: Costs, in_step_power
     Parameters
     ----------
     density : (tiles,) fraction of columns that each tile keeps
-    costs : launch costs, which contain the exponent `out_of_step_power`
+    exponent : launch cost `out_of_step_power`
     in_step_power : power of a byte that neighbouring blocks read at the same time, relative to other bytes
     """
     columns = float(density.sum())
     if columns == 0.0:
         return 1.0
-    in_step = float(density @ density ** costs["out_of_step_power"]) / columns
+    in_step = float(density @ density**exponent) / columns
     return 1.0 - (1.0 - in_step_power) * in_step

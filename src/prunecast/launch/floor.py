@@ -2,9 +2,8 @@
 
 from prunecast.hardware.memory_pass import MemoryPass
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.table import KERNELS, has_copied_rows, zero_row_count
-from prunecast.launch.context import LaunchContext, launch_costs
-from prunecast.launch.overlap import store_latency_cycles
+from prunecast.kernels.table import KERNELS
+from prunecast.launch.context import LaunchContext, has_copied_rows, launch_costs, zero_row_count
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 from prunecast.plan.misaligned import word_bytes
 
@@ -47,7 +46,7 @@ def _overlapped_s(context: LaunchContext) -> float:
     gpu = context.gpu
     hidden = gpu.block_start_cycles if context.co_resident else 0
     if context.pdl_release_s > 0.0:
-        hidden += store_latency_cycles(context)
+        hidden += context.store_latency_cycles
         return max(context.pdl_release_s - hidden / gpu.max_clock_hz, 0.0)
     return max(gpu.overlapped_launch_s - hidden / gpu.clock_burst_hz[0], 0.0)
 

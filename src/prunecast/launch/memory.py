@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from prunecast.kernels.table import KERNELS
 from prunecast.launch.context import LaunchContext
-from prunecast.launch.overlap import early_starts, prologue_is_hidden, prologue_under_preceding_cycles
 from prunecast.plan.kernel_plan import DTYPE_BYTES, OUTPUT_BYTES, KernelPlan
 from prunecast.plan.program import Op
 
@@ -158,11 +157,28 @@ def _partial_bytes(context: LaunchContext) -> float:
     return float(sum(stores) * np.count_nonzero(context.plan.work.owner == 0))
 
 
+def early_starts(context: LaunchContext) -> float:
+    """Return the number of blocks of a launch that have prefetched their weights when the preceding one ends.
+
+    Each block fills an SM. If n blocks leave f SMs free, the first f blocks of the next launch start at once.
+    The next f blocks start on SMs whose blocks had started early themselves, and so on. With g = n / f groups
+    (rounded up), each group starts later than the previous one by 1 / g of a prologue. Only the last cycles
+    of a prologue count (one DRAM latency, for the indices), because the weights are in flight during these
+    cycles.
+    """
+    gpu, blocks, prologue = context.gpu, context.plan.blocks, context.prologue_under_preceding_cycles
+    if not context.pdl or not 0 < blocks < gpu.sm_count:
+        return 0.0
+    free = gpu.sm_count - blocks
+    groups = -(-blocks // free)
+    return free * (1.0 + groups * gpu.dram_latency_cycles / max(prologue, 1.0))
+
+
 def _early_blocks(context: LaunchContext, early: float) -> int:
     gpu, blocks = context.gpu, context.plan.blocks
     if early == 0.0:
         return 0
-    prologue = max(prologue_under_preceding_cycles(context), 1.0)
+    prologue = max(context.prologue_under_preceding_cycles, 1.0)
     brought = gpu.dram_bytes_per_s * prologue / gpu.clock_burst_hz[0]
     return int(min(early, blocks * brought / max(_ring_bytes(context), 1.0), blocks))
 
@@ -174,7 +190,8 @@ def _ring_bytes(context: LaunchContext) -> float:
     first = starts[:-1][np.diff(starts) > 0]
     of_tile = np.stack([plan.work.tile[first], plan.work.k_start[first]])
     slices = np.unique(of_tile, axis=1, return_index=True)[1]
-    steps = np.minimum(plan.steps_per_item[first][slices], plan.resources.stages)
+    steps = -(-plan.multiplied_columns[first][slices] // plan.shape.block_k)
+    steps = np.minimum(steps, plan.resources.stages)
     copied = sum(i.amount for program in context.programs for i in program.step if i.op is Op.COPY_A)
     return float(steps.sum()) * copied
 
@@ -192,7 +209,7 @@ def _weights_first(context: LaunchContext, early: float) -> float:
     one_wave = plan.item_count == blocks <= context.gpu.sm_count
     if not (whole and one_wave and context.pdl and context.prefetches_weights):
         return 0.0
-    if prologue_is_hidden(context):
+    if context.prologue_is_hidden:
         return context.costs["hidden_prefetch_share"]
     if plan.inner is not None:
         return 0.0

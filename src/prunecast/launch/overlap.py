@@ -1,4 +1,4 @@
-"""Overlap of consecutive launches under PDL: the prologue of a block, its head start, and stragglers.
+"""Overlap of consecutive launches under PDL: the head start of blocks, and stragglers.
 
 A block of the tile kernels fills an SM. It starts on the next SM that a block of the preceding launch leaves,
 runs its prologue (set-up, work list and indices), and waits for that launch to end before it reads B.
@@ -16,32 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.hardware.spec import GpuSpec
 from prunecast.launch.context import LaunchContext
-from prunecast.plan.kernel_plan import OUTPUT_BYTES, Schedule
-from prunecast.plan.program import Op
 
 Cycles = npt.NDArray[np.float64]
-
-
-def store_latency_cycles(context: LaunchContext) -> int:
-    """Return the cycles from a block's last store until its data are in L2.
-
-    Tile kernels store with the copy engine. Their latency is the measured `GpuSpec.store_latency_cycles`, the
-    cycles until the engine has read the whole tile of C. In co-resident launches and in 2:4 with wgmma, warps
-    store directly, and the latency is
-
-        l2 + min(bytes of a tile of C / `store_latency_measured_bytes`, 1) * (store - l2)
-
-    with l2 = `l2_latency_cycles` and store = `store_latency_cycles` of the spec.
-    """
-    plan, gpu = context.plan, context.gpu
-    if not context.co_resident and plan.tensor != "sparse-wgmma":
-        return gpu.store_latency_cycles
-    tile = min(plan.shape.block_m, plan.m) * min(plan.shape.block_n, plan.n) * OUTPUT_BYTES[plan.dtype]
-    beyond = gpu.store_latency_cycles - gpu.l2_latency_cycles
-    share = min(tile / context.costs["store_latency_measured_bytes"], 1.0)
-    return gpu.l2_latency_cycles + max(round(beyond * share), 0)
 
 
 class Straggler(NamedTuple):
@@ -130,62 +107,6 @@ def _last_of(behind: Cycles, scale: float) -> float:
     return scale * float(np.log(np.exp(behind / scale).sum())) if scale > 0.0 else 0.0
 
 
-def prologue_is_hidden(context: LaunchContext) -> bool:
-    """Return True if all blocks run their whole prologue during the preceding launch, on SMs without blocks.
-
-    This is so if both launches fit on the GPU together with one block per SM. Without this rule, predictions
-    for products of at most 66 blocks are 900 to 1,500 cycles too slow.
-    """
-    plan = context.plan
-    one_each = not context.co_resident and plan.item_count == plan.blocks
-    return one_each and 2 * plan.blocks <= context.gpu.sm_count and context.pdl
-
-
-def prologue_under_preceding_cycles(context: LaunchContext) -> float:
-    """Return the cycles of a block's prologue that may overlap the preceding launch.
-
-    It is 0 without PDL, for co-resident launches, and if the whole prologue is hidden (`prologue_is_hidden`).
-    """
-    if prologue_is_hidden(context) or context.co_resident or not context.pdl:
-        return 0.0
-    gpu, blocks, prologue = context.gpu, context.plan.blocks, prologue_cycles(context)
-    # With more blocks than SMs in hardware order, the block that ends last is in a later wave, on an SM whose
-    # first block had started early
-    rounds = context.plan.schedule is Schedule.HARDWARE and blocks > gpu.sm_count
-    if rounds or _leaves_sms(blocks, gpu):
-        return prologue
-    return min(prologue, context.costs["most_hidden_prologue_cycles"])
-
-
-def prologue_cycles(context: LaunchContext) -> float:
-    """Return the cycles from the start of a block until it may read B: set-up, and indices read from DRAM."""
-    gpu = context.gpu
-    # Issue cycles before a warp's first step, without waiting for data
-    setting_up = (
-        sum(i.amount for i in (*program.start, *program.begin) if i.op is Op.ISSUE)
-        for program in context.programs
-    )
-    return float(gpu.block_start_cycles + max(setting_up, default=0) + gpu.dram_latency_cycles)
-
-
-def early_starts(context: LaunchContext) -> float:
-    """Return the number of blocks of a launch that have prefetched their weights when the preceding one ends.
-
-    Each block fills an SM. If n blocks leave f SMs free, the first f blocks of the next launch start at once.
-    The next f blocks start on SMs whose blocks had started early themselves, and so on. With g = n / f groups
-    (rounded up), each group starts later than the previous one by 1 / g of a prologue. Only the last cycles
-    of a prologue count (one DRAM latency, for the indices), because the weights are in flight during these
-    cycles.
-    """
-    gpu, blocks = context.gpu, context.plan.blocks
-    if not context.pdl or not _leaves_sms(blocks, gpu):
-        return 0.0
-    prologue = max(prologue_under_preceding_cycles(context), 1.0)
-    free = gpu.sm_count - blocks
-    groups = -(-blocks // free)
-    return free * (1.0 + groups * gpu.dram_latency_cycles / prologue)
-
-
 def gained_cycles(context: LaunchContext, sm_finish: Cycles, free: int | None = None) -> float:
     """Return the cycles by which overlap with the preceding launch shortens the period of repeated launches.
 
@@ -196,14 +117,9 @@ def gained_cycles(context: LaunchContext, sm_finish: Cycles, free: int | None = 
     sm_finish : (SMs,) cycle in which each SM runs out of work, 0 if it has no block
     free : as in `head_start_cycles`; None for the number of `free_sms`
     """
-    prologue = prologue_under_preceding_cycles(context)
+    prologue = context.prologue_under_preceding_cycles
     early = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue) if free is None else free)
     return float(early + straggler_credit_cycles(sm_finish, straggler_credit_scale(context)))
-
-
-def _leaves_sms(blocks: int, gpu: GpuSpec) -> bool:
-    """Return True if `blocks`, with one SM each, leave SMs free for the first blocks of the next launch."""
-    return 0 < blocks < gpu.sm_count
 
 
 def free_sms(sm_finish: npt.NDArray[np.float64], before_b: float) -> int:

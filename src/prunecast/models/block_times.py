@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.models.case import Case
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.rates import OF_AN_SM, sm_level_cycles, store_rate
@@ -148,7 +147,7 @@ def _sampled(case: Case) -> _Blocks:
     """
     context, plan, gpu = case.context, case.plan, case.gpu
     programs = context.programs
-    if prologue_is_hidden(context):
+    if context.prologue_is_hidden:
         programs = tuple(replace(program, start=(), begin=()) for program in programs)
     far = SampledBlock(
         programs=programs,
@@ -157,7 +156,7 @@ def _sampled(case: Case) -> _Blocks:
         dtype=plan.dtype,
         tensor=plan.tensor,
         gpu=gpu,
-        store_latency=store_latency_cycles(context),
+        store_latency=context.store_latency_cycles,
         store_bytes_per_clk=float(max(round(store_rate(context)), 1)),
         read_latency=gpu.dram_latency_cycles,
         b_in_l2=context.weights_evict_first,

@@ -7,13 +7,7 @@ import numpy as np
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch import LaunchContext
-from prunecast.launch.overlap import (
-    gained_cycles,
-    prologue_cycles,
-    prologue_is_hidden,
-    straggler_cycles,
-    straggler_of,
-)
+from prunecast.launch.overlap import gained_cycles, straggler_cycles, straggler_of
 from prunecast.models.amounts import units_of
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
@@ -126,7 +120,7 @@ def chip_ends(
     # warps have waited (only CSR's program has a wait of its own; fitted waits are in the block times), and
     # its first read has returned from DRAM
     gpu, context = case.gpu, case.context
-    starts = 0 if prologue_is_hidden(context) else gpu.block_start_cycles
+    starts = 0 if context.prologue_is_hidden else gpu.block_start_cycles
     waits = float(sum(program.start[0].amount for program in case.plan.programs if program.start))
     quiet = 0.0 if context.co_resident else starts + waits + gpu.dram_latency_cycles
     sm_finish = placement.sm_finish
@@ -134,10 +128,11 @@ def chip_ends(
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares = _wave_shares(waves, item_cycles)
+    read_bytes, l2_bytes = _requested_bytes(case, placement)
     behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(
-        fetching=_sm_ends(fetched, quiet, _of_sms(case, placement, OF_READS), waits),
-        working=_sm_ends(sm_finish, quiet, _of_sms(case, placement, (Quantity.L2,)), waits),
+        fetching=_sm_ends(fetched, quiet, read_bytes, waits),
+        working=_sm_ends(sm_finish, quiet, l2_bytes, waits),
         between=_between_cycles(case, quiet_end),
         behind=behind,
         stores_at_once=min(stores_at_once_cycles(case), behind),
@@ -161,12 +156,13 @@ def chip_ends(
     )
 
 
-def _of_sms(case: Case, placement: Placement, quantities: tuple[Quantity, ...]) -> FloatArray:
-    """Return the sum of some quantities of all units of each SM, (SMs,)."""
-    of_kinds = case.amounts.whole[:, quantities].sum(axis=1)
+def _requested_bytes(case: Case, placement: Placement) -> FloatArray:
+    """Return the bytes that each SM reads (`OF_READS`) and those that it moves through L2, (2, SMs)."""
+    whole, sms = case.amounts.whole, placement.sm_finish.size
+    of_kinds = np.stack((whole[:, OF_READS].sum(axis=1), whole[:, Quantity.L2]), axis=1)
     units = units_of(case.plan, of_kinds[case.amounts.kinds.of_item])
-    of_sms = np.bincount(placement.sm, weights=units, minlength=placement.sm_finish.size)
-    return of_sms.astype(np.float64)
+    of_sms = [np.bincount(placement.sm, weights=column, minlength=sms) for column in units.T]
+    return np.array(of_sms, np.float64)
 
 
 def last_reads(placement: Placement, quiet: FloatArray) -> FloatArray:
@@ -233,4 +229,4 @@ def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
     if not one_after_another or not quiet_end.size or not case.traits.runs_ahead:
         return 0.0
     later_rounds = plan.blocks / max(case.blocks_in_flight, 1) - 1.0
-    return later_rounds * (float(quiet_end.mean()) + prologue_cycles(case.context))
+    return later_rounds * (float(quiet_end.mean()) + case.context.prologue_cycles)

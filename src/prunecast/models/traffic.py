@@ -34,11 +34,10 @@ class WaveReads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Arithmetic work and bytes of one launch.
+    """Bytes of one launch.
 
     Parameters
     ----------
-    flops : 2 * kept elements of A * tokens
     a_bytes : bytes of packed weights, each read once
     b_bytes : bytes of the used rows of B, each read once; for an implicit convolution, of the used channels
         of its input
@@ -54,7 +53,6 @@ class Traffic:
     read_share : bytes that DRAM reads, divided by all bytes that it reads and writes; 0 without traffic
     """
 
-    flops: float
     a_bytes: float
     b_bytes: float
     index_bytes: float
@@ -97,7 +95,6 @@ def plan_traffic(
     whole, weight = amounts.whole, amounts.tile_reads
     again, waves = _wave_reads(context, amounts, read, resident_blocks)
     return Traffic(
-        flops=2.0 * plan.multiply_adds,
         a_bytes=float(whole[:, Quantity.A] @ weight),
         b_bytes=read.rows * read.bytes_per_token * plan.n,
         index_bytes=float(whole[:, Quantity.INDEX] @ weight),

@@ -40,10 +40,8 @@ def assign_hardware(items: WorkList) -> Assigned:
     partial sums come before the slices that add them (owners).
     """
     work = take_items(items, np.argsort(_rank(items), kind="stable"))
-    blocks = items.tile.size
-    return Assigned(
-        work._replace(block_start=np.arange(blocks + 1, dtype=np.int32)), Schedule.HARDWARE, blocks
-    )
+    starts = np.arange(items.tile.size + 1, dtype=np.int32)
+    return Assigned(work._replace(block_start=starts), Schedule.HARDWARE, items.tile.size)
 
 
 def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
@@ -107,8 +105,7 @@ def assign_lists(
     if split is not None:
         steps = np.maximum(-(-items.k_stop // block_k), 1)
         blocks = max(min(most_blocks, int(steps.sum())), 1)
-        auto = split == "auto"
-        cut = even_slices(items, blocks, block_k, cost) if auto else -(-steps // int(split))
+        cut = even_slices(items, blocks, block_k, cost) if split == "auto" else -(-steps // int(split))
         items = split_items(items, cut, block_k)
     cycles = item_cycles(items, block_k, cost)
     return assign_longest_first(items, cycles, max(min(most_blocks, items.tile.size), 1))

@@ -124,6 +124,11 @@ class KernelPlan(OfTiles):
         launch of the stream ends, and wait for its end before they read B
     m, k : shape of A
     item_count : number of work items
+    multiplied_columns : (items,) int32, columns that each item multiplies: its kept columns, and the columns
+        of zeros that `padded` and `fewest_steps` require
+    packed_elements : number of weights that the launch reads, without padding: the kept elements, or on
+        sparse tensor cores two of every four elements of a tile, because 2:4 stores two even if fewer are
+        kept
 
     Raises
     ------
@@ -153,6 +158,8 @@ class KernelPlan(OfTiles):
     m: int = field(init=False, repr=False)
     k: int = field(init=False, repr=False)
     item_count: int = field(init=False, repr=False)
+    multiplied_columns: IntArray = field(init=False, repr=False)
+    packed_elements: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", WorkList(*frozen_columns(self.work)))
@@ -162,6 +169,13 @@ class KernelPlan(OfTiles):
         object.__setattr__(self, "k", self.tiles.k)
         object.__setattr__(self, "item_count", int(self.work.tile.size))
         _check_work(self)
+        columns = self.work.k_stop - self.work.k_start if self.padded is None else self.padded[self.work.tile]
+        if self.fewest_steps:
+            columns = np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16)
+        object.__setattr__(self, "multiplied_columns", columns.astype(np.int32, copy=False))
+        self.multiplied_columns.flags.writeable = False
+        stored = 0.5 * self.tiles.density if self.tensor.startswith("sparse") else self.density
+        object.__setattr__(self, "packed_elements", self.read_share * stored * self.m * self.k)
 
     @property
     def c_rows(self) -> int:
@@ -176,8 +190,7 @@ class KernelPlan(OfTiles):
         if self.experts == 1:
             return np.full(self.tiles.tile_count, float(self.n))
         work = self.work
-        tokens = np.where(work.owner == 1, work.token_stop - work.token_start, 0)
-        tokens = tokens.astype(np.float64)
+        tokens = np.where(work.owner == 1, work.token_stop - work.token_start, 0).astype(np.float64)
         return np.bincount(work.tile, weights=tokens, minlength=self.tiles.tile_count).astype(np.float64)
 
     @property
@@ -199,27 +212,9 @@ class KernelPlan(OfTiles):
         return float(kept[self.tokens_of_tile > 0.0].sum() / max(kept.sum(), 1))
 
     @property
-    def packed_elements(self) -> float:
-        """Number of weights that the launch reads, without padding: the kept elements, or on sparse tensor
-        cores two of every four elements of a tile, because 2:4 stores two even if fewer are kept.
-        """
-        stored = 0.5 * self.tiles.density if self.tensor.startswith("sparse") else self.density
-        return self.read_share * stored * self.m * self.k
-
-    @property
     def steps_per_item(self) -> IntArray:
         """Number of k-steps of each item, (items,) int32; the last k-step may be partial."""
         return (-(-self.multiplied_columns // self.shape.block_k)).astype(np.int32)
-
-    @property
-    def multiplied_columns(self) -> IntArray:
-        """Number of columns that each item multiplies, (items,) int32: its kept columns, and the columns of
-        zeros that `padded` and `fewest_steps` require.
-        """
-        columns = self.work.k_stop - self.work.k_start if self.padded is None else self.padded[self.work.tile]
-        if self.fewest_steps == 0:
-            return columns
-        return np.maximum(columns, (self.fewest_steps - 1) * self.shape.block_k + 16).astype(np.int32)
 
     @property
     def pattern(self) -> str:

@@ -64,7 +64,9 @@ def ranges_together(packed_bytes: int, round_bytes: float, block_m: int, ranges:
     return 4 if lost and (block_m >= 128 or ranges <= 2) else 1
 
 
-def raster_items(kept: IntArray, *, n: int, block_n: int, together: int = 1) -> WorkList:
+def raster_items(
+    kept: IntArray, *, n: int, block_n: int, together: int = 1, tiles: IntArray | None = None
+) -> WorkList:
     """Return one unsplit item per tile and token range, in the order of `raster`.
 
     Parameters
@@ -72,8 +74,12 @@ def raster_items(kept: IntArray, *, n: int, block_n: int, together: int = 1) -> 
     kept : (tiles,) number of kept columns of each tile
     n, block_n : number of tokens, and tokens of a block
     together : as in `raster`
+    tiles : (tiles,) order of the tiles in a group of token ranges; None for the order of `kept`
     """
-    return whole_items(kept, raster(kept.size, -(-n // block_n), together), n=n, block_n=block_n)
+    order = raster(kept.size, -(-n // block_n), together)
+    if tiles is not None:
+        order = order._replace(tile=tiles[order.tile])
+    return whole_items(kept, order, n=n, block_n=block_n)
 
 
 def whole_items(kept: IntArray, order: Raster, *, n: int, block_n: int) -> WorkList:

@@ -9,7 +9,6 @@ import numpy as np
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules
-from prunecast.launch.overlap import prologue_is_hidden, store_latency_cycles
 from prunecast.plan.kernel_plan import BlockShape, Schedule
 from prunecast.plan.program import COPIES, Code, Instruction, Op, WarpProgram
 from prunecast.plan.tensor_rate import tensor_fma_per_clk, tensor_latency_cycles
@@ -81,7 +80,7 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
         stages=plan.resources.stages,
         policy=policy,
         block_start=gpu.block_start_cycles,
-        store_latency=store_latency_cycles(context),
+        store_latency=context.store_latency_cycles,
         dram_latency=gpu.dram_latency_cycles,
         l2_ticks=ticks_per_kib(gpu.l2_bytes_per_s / clock_hz),
         l2_store_ticks=ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
@@ -118,7 +117,7 @@ def ticks_per_kib(bytes_per_clk: float) -> int:
 
 
 def _program(context: LaunchContext, coarse: int) -> Program:
-    plan, hidden = context.plan, prologue_is_hidden(context)
+    plan, hidden = context.plan, context.prologue_is_hidden
     programs = context.programs if hidden else with_prefetch(context)
     if hidden:
         programs = tuple(replace(program, start=(), begin=()) for program in programs)

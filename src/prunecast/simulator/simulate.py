@@ -17,7 +17,6 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.clock import busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, CacheState, Conditions, LaunchContext, burst_contexts, launch_context
-from prunecast.launch.context import l2_power
 from prunecast.launch.floor import beside_s
 from prunecast.launch.memory import memory_rules
 from prunecast.plan.kernel_plan import KernelPlan
@@ -142,7 +141,7 @@ def _caused_clock(
     return sm_clock_hz(
         gpu,
         tensor_duty=float(tensor_cycles(lowered, run).mean()) / period,
-        l2_bytes_per_clk_per_sm=l2_power(context) * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
+        l2_bytes_per_clk_per_sm=context.l2_power * float(run.mem[engine.G_L2_BYTES]) / sm_cycles,
         dram_bytes_per_clk_per_sm=float(run.mem[engine.G_DRAM_BYTES]) / sm_cycles,
         state=context.conditions.state,
         dtype=plan.dtype,

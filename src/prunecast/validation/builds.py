@@ -15,7 +15,7 @@ from pathlib import Path
 import prunecast.kernels
 from prunecast.kernels import KERNELS
 from prunecast.kernels.kernel import Sources
-from prunecast.kernels.table import has_copied_rows
+from prunecast.launch.context import has_copied_rows
 from prunecast.validation.case import Case
 from prunecast.validation.records import RunHeader
 

@@ -19,7 +19,7 @@ from prunecast.hardware.costs import load_costs
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.tile.config import TOKEN_FORM, TileConfig
 from prunecast.kernels.tile.item_cost import item_cost
-from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks, tile_plan
+from prunecast.kernels.tile.tile_plan import items_of, resident_blocks, tile_plan
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.assignment import (
     Assigned,
@@ -75,7 +75,6 @@ def plan_stspmm(
     BadInput : n below 1, a dtype for which the GPU has no tensor cores, an unknown assignment or split
     """
     _check(assignment, split)
-    check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
     if loads:
         items, n = expert_items(tiles, loads, config.shape.block_n)

@@ -16,7 +16,7 @@ from prunecast.plan.assignment import Assigned, assign_hardware
 from prunecast.plan.kernel_plan import KernelPlan, Schedule, WorkList
 from prunecast.plan.misaligned import row_bytes_of, with_row_starts
 from prunecast.plan.tile_rows import columns_of_any, cut_rows, rows_are_scattered
-from prunecast.plan.work_items import ranges_together, raster, whole_items
+from prunecast.plan.work_items import ranges_together, raster_items
 
 RANGES_ON_CORES = 4
 """Token ranges of a group in `items_of` for blocks on CUDA cores that the hardware schedules. More ranges
@@ -45,8 +45,9 @@ def items_of(
 
     With a cluster above 1, an item has the tokens of all blocks of a cluster; `stspmm.spread_over_clusters`
     divides them among the blocks. With `heavy_first`, the tiles of a group are in the order of their kept
-    columns, most first.
+    columns, most first. Raises BadInput for n below 1.
     """
+    check_tokens(n)
     k16 = -(-tiles.kept_per_tile.astype(np.int64) // 16)
     packed = int(k16.sum()) * config.weight_bytes_per_k16
     block_n = config.shape.block_n * cluster
@@ -56,11 +57,8 @@ def items_of(
         together = ranges_together(packed, round_bytes, config.shape.block_m, ranges, gpu)
     if heavy_first and config.tensor == "none":
         together = RANGES_ON_CORES
-    order = raster(tiles.tile_count, ranges, together)
-    if heavy_first:
-        by_columns = np.argsort(-tiles.kept_per_tile, kind="stable").astype(np.int32)
-        order = order._replace(tile=by_columns[order.tile])
-    return whole_items(tiles.kept_per_tile, order, n=n, block_n=block_n)
+    by_columns = np.argsort(-tiles.kept_per_tile, kind="stable").astype(np.int32) if heavy_first else None
+    return raster_items(tiles.kept_per_tile, n=n, block_n=block_n, together=together, tiles=by_columns)
 
 
 def _round_bytes(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, cluster: int) -> float:
