@@ -14,7 +14,9 @@ FORMULA = ("=", "+", "-", "@")
 """First characters of texts that spreadsheets would run as formulas."""
 
 Document = dict[str, Any]
+"""JSON object that `--json` prints; `docs/reference/json_schema.json` states its entries."""
 Row = dict[str, Any]
+"""Column -> value of a line of `--csv`."""
 
 
 class Report(NamedTuple):
