@@ -210,7 +210,7 @@ ALLOWED = {
     ("fewer tokens", ""): (0.06, "half the tokens get another configuration, which a bound chose"),
     ("more bandwidth", "small-n"): (
         0.03,
-        "probably warps in step, which wait longer for each other than those that DRAM's queue staggers",
+        "warps in step wait longer for shared memory than those that DRAM's queue staggers (0049)",
     ),
     ("more SMs", ""): (0.12, "stream-k of a few k-steps: shares for a whole, a half or a quarter of the SMs"),
     ("one launch", "balanced"): (0.08, "where B exceeds a small L2, the roofline ranks small tiles too well"),
