@@ -226,10 +226,10 @@ def prologue_is_hidden(context: LaunchContext) -> bool:
 
 def prologue_cycles(context: LaunchContext) -> float:
     """Return the cycles from the start of a block until it may read B: set-up, and indices read from DRAM."""
-    gpu, codes = context.gpu, [(*program.start, *program.begin) for program in context.programs]
+    gpu = context.gpu
     # Issue cycles before a warp's first step, without waiting for data
-    setting_up = max((sum(i.amount for i in code if i.op is Op.ISSUE) for code in codes), default=0)
-    return float(gpu.block_start_cycles + setting_up + gpu.dram_latency_cycles)
+    setting_up = [sum(i.amount for i in (*p.start, *p.begin) if i.op is Op.ISSUE) for p in context.programs]
+    return float(gpu.block_start_cycles + max(setting_up, default=0) + gpu.dram_latency_cycles)
 
 
 def prologue_under_preceding_cycles(context: LaunchContext) -> float:

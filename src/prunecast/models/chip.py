@@ -161,8 +161,10 @@ def _requested_bytes(case: Case, placement: Placement) -> FloatArray:
     whole, sms = case.amounts.whole, placement.sm_finish.size
     of_kinds = np.stack((whole[:, OF_READS].sum(axis=1), whole[:, Quantity.L2]), axis=1)
     units = units_of(case.plan, of_kinds[case.amounts.kinds.of_item])
-    of_sms = [np.bincount(placement.sm, weights=column, minlength=sms) for column in units.T]
-    return np.array(of_sms, np.float64)
+    reads, through_l2 = units.T
+    return np.stack(
+        (np.bincount(placement.sm, reads, sms), np.bincount(placement.sm, through_l2, sms)), dtype=np.float64
+    )
 
 
 def last_reads(placement: Placement, quiet: FloatArray) -> FloatArray:
