@@ -68,6 +68,17 @@ def test_the_timeline_shows_each_warp_of_the_sm(table):
     assert 0 < latest <= table[1].latency_us
 
 
+def test_the_timeline_is_of_the_conditions_of_the_prediction():
+    weights = {"w": np.random.default_rng(0).standard_normal((512, 2048)).astype(np.float16)}
+    ends = {}
+    for l2 in ("cold", "warm"):
+        row = predict(weights, gpu="h200-sxm", tokens=64, kernels=("dense",), l2=l2, crossovers=False)[0]
+        axes = row.plot_timeline()
+        ends[l2] = max(path.get_extents().x1 for bars in axes.collections for path in bars.get_paths())
+        assert 0.5 * row.latency_us < ends[l2] <= row.latency_us
+    assert ends["warm"] < 0.9 * ends["cold"]
+
+
 def test_a_timeline_of_many_warps_has_room_for_their_names():
     weights = {"w": np.random.default_rng(0).standard_normal((4096, 1024)).astype(np.float16)}
     row = predict(weights, gpu="h200-sxm", tokens=1, kernels=("dense", "balanced"), crossovers=False)[1]

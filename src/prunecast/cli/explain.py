@@ -23,13 +23,14 @@ def explain(
         str | None, opt.option("NAME", "Kernel to explain.", default="the fastest that runs the pattern")
     ] = None,
     options: opt.LayerOptions,
+    engine: opt.Engine = opt.DEFAULTS["engine"],
     launch: opt.Launch = opt.DEFAULTS["launch"],
     printed: opt.Printed,
 ) -> None:
     """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""
     from prunecast.codesign import explain as explain_layer
 
-    asked = options.arguments() | {"kernel": kernel, "launch": launch}
+    asked = options.arguments() | {"kernel": kernel, "engine": engine, "launch": launch}
     with ProgressLines() as progress:
         explanation = explain_layer(options.source(weights), gpu=gpu, **asked, progress=progress)
     shown = partial(_show, explanation)

@@ -146,13 +146,12 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions(Read):
-    """Options for the prediction of layers, except those for kernels, the GPU and the launch mode."""
+    """Options for the prediction of layers, except kernels, engine, GPU and launch mode."""
 
     tokens: Annotated[int | None, setting("tokens", "--tokens", "-n")] = DEFAULTS["tokens"]
     workload: Workload = DEFAULTS["workload"]
     sparsity: Sparsity = DEFAULTS["sparsity"]
     pattern: Pattern = DEFAULTS["pattern"]
-    engine: Engine = DEFAULTS["engine"]
     state: State = DEFAULTS["state"]
     dtype: Annotated[str | None, setting("dtype")] = DEFAULTS["dtype"]
     target: Target = DEFAULTS["target"]
@@ -208,11 +207,12 @@ class LayerOptions(Read):
 
 @dataclass(frozen=True, kw_only=True)
 class Layers(LayerOptions):
-    """Options for the prediction of all layers: kernels, scope, runtime, launch, L2 state and power limit."""
+    """Options for the prediction of all layers, except the GPU."""
 
     kernel: Annotated[
         list[str] | None, setting("kernels", "--kernel", is_repeated=True, autocompletion=completion.kernels)
     ] = None
+    engine: Engine = DEFAULTS["engine"]
     scope: Scope = DEFAULTS["scope"]
     runtime: Runtime = DEFAULTS["runtime"]
     launch: Launch = DEFAULTS["launch"]

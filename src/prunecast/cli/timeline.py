@@ -39,7 +39,8 @@ def timeline(
             options.source(weights),
             gpu=gpu,
             kernels=(kernel,),
-            **options.arguments() | {"engine": "model"},
+            **options.arguments(),
+            engine="model",  # only the plan is used: the trace is simulated
             crossovers=False,
             progress=progress,
         )

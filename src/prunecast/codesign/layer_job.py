@@ -221,7 +221,7 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
             sparsity=0.0 if kept is None else 1.0 - kept.density,
             kernel=candidate.kernel,
             engine=engine.name,
-            state=engine.conditions.state,
+            conditions=engine.conditions,
             seconds=seconds,
             seconds_low=interval.low_s,
             seconds_high=interval.high_s,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KernelPlan
+from prunecast.launch import Conditions
 from prunecast.simulator import SimResult
 from prunecast.text import Cells, table_html
 from prunecast.workload.engines import Outcome, simulate
@@ -28,7 +29,7 @@ class Prediction:
     sparsity : achieved share of the weights that is removed
     kernel : name of the kernel
     engine : engine that predicted the time, `simulator` or `model`
-    state : state of the SM clock, `burst` or `sustained`
+    conditions : clock, launch mode and contents of L2; files contain the clock only
     seconds : predicted time, including the launch overhead
     seconds_low, seconds_high : interval of the time, see `codesign/interval.py`
     speedup_over_dense : time of the dense kernel on the same layer over this time
@@ -50,7 +51,7 @@ class Prediction:
     sparsity: float
     kernel: str
     engine: str
-    state: str
+    conditions: Conditions
     seconds: float
     seconds_low: float
     seconds_high: float
@@ -66,6 +67,11 @@ class Prediction:
     def plan(self) -> KernelPlan:
         """The predicted plan."""
         return self.planned()
+
+    @property
+    def state(self) -> str:
+        """State of the SM clock, `burst` or `sustained`."""
+        return self.conditions.state
 
     @property
     def latency_us(self) -> float:
@@ -106,7 +112,8 @@ class Prediction:
 
         result = self.result
         if not isinstance(result, SimResult):
-            result = simulate(self.plan, self.gpu, state=self.state)
+            at = self.conditions
+            result = simulate(self.plan, self.gpu, state=at.state, launch=at.launch, l2=at.l2)
         axes = new_axes(5.0, 2.6) if axes is None else axes
         draw_sm_work(result, self.kernel, axes)
         return axes
@@ -129,7 +136,7 @@ class Prediction:
         from prunecast.codesign.pictures.plots import draw_timeline
 
         drawn = new_axes(8.0, 4.0) if axes is None else axes
-        draw_timeline(self.plan, self.gpu, drawn, sm=sm, first_waves=first_waves, state=self.state)
+        draw_timeline(self.plan, self.gpu, drawn, sm=sm, first_waves=first_waves, conditions=self.conditions)
         if axes is None:  # keep the label of every warp readable
             cast("Figure", drawn.figure).set_figheight(max(4.0, 1.2 + 0.16 * len(drawn.get_yticks())))
         return drawn
@@ -139,4 +146,6 @@ class Prediction:
 
 
 NOT_STORED = ("packed_bytes", "planned", "result", "gpu")
-_ROW_FIELDS = tuple(name for name in Prediction.__slots__ if name not in NOT_STORED)
+_ROW_FIELDS = tuple(
+    "state" if name == "conditions" else name for name in Prediction.__slots__ if name not in NOT_STORED
+)

@@ -16,7 +16,15 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.clock import busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import COLD, CacheState, Conditions, LaunchContext, burst_contexts, launch_context
+from prunecast.launch import (
+    COLD,
+    USUAL,
+    CacheState,
+    Conditions,
+    LaunchContext,
+    burst_contexts,
+    launch_context,
+)
 from prunecast.launch.floor import beside_s
 from prunecast.launch.memory import memory_rules
 from prunecast.plan.kernel_plan import KernelPlan
@@ -267,17 +275,17 @@ def record(
     *,
     sms: Sequence[int],
     waves: int | None = None,
-    state: str = "burst",
+    conditions: Conditions = USUAL,
     policy: str = "gty",
     guess: Guess | None = None,
 ) -> Recording:
-    """Simulate a plan in a graph with operands in DRAM, and record events of some of its warps.
+    """Simulate a plan, and record events of some of its warps.
 
     Parameters
     ----------
     sms : numbers of the SMs to record
     waves : number of items to record in each block slot, from its first item on, at least 1; None for all
-    state, policy, guess : as in `simulate`
+    conditions, policy, guess : as in `simulate`
 
     Raises
     ------
@@ -288,7 +296,7 @@ def record(
         raise BadInput(f"sm must lie in 0 to {gpu.sm_count - 1} on {gpu.name}, got {list(sms)}")
     if waves is not None and not 1 <= waves <= MOST_WAVES:
         raise BadInput(f"first-waves must be 1 to {MOST_WAVES}, got {waves:.6g}")
-    context = launch_context(plan, gpu, Conditions(state))
+    context = launch_context(plan, gpu, conditions)
     settled = settle(context, policy=policy, guess=guess)
     lowered, cycles = settled.lowered, max(int(settled.run.mem[engine.G_END]), 1)
     run = new_state(lowered.machine, lowered.program, lowered.work)

@@ -18,7 +18,7 @@ from prunecast.codesign.pictures.palette import SCREEN
 from prunecast.codesign.timeline.slices import Slices, Track, slices_of
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan
-from prunecast.launch import Conditions
+from prunecast.launch import USUAL, Conditions
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.simulator import STALLS, SimResult, engine
 from prunecast.simulator.simulate import record
@@ -149,7 +149,7 @@ def draw_timeline(
     *,
     sm: int = 0,
     first_waves: int = 1,
-    state: str = "burst",
+    conditions: Conditions = USUAL,
 ) -> None:
     """Simulate a plan and draw the activity of one SM over time in us: a line per tensor pipe and warp.
 
@@ -157,15 +157,15 @@ def draw_timeline(
     ----------
     sm : index of the SM
     first_waves : number of work items to draw for each block slot of the SM
-    state : state of the SM clock, `burst` or `sustained`
+    conditions : clock, launch mode and contents of L2
 
     Raises
     ------
     BadInput : the GPU has no such SM, or `first_waves` is less than 1
     PlanDoesNotFit, SimulationStopped : in the same cases as `simulate`
     """
-    guess = guess_of(plan, gpu, Conditions(state))
-    recording = record(plan, gpu, sms=(sm,), waves=first_waves, state=state, guess=guess)
+    guess = guess_of(plan, gpu, conditions)
+    recording = record(plan, gpu, sms=(sm,), waves=first_waves, conditions=conditions, guess=guess)
     roles = [plan.programs[role].role for role in recording.roles.tolist()]
     us_per_tick = 1e6 / recording.clock_hz / engine.TICKS
     lines: dict[str, int] = {}

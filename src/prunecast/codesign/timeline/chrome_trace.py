@@ -173,8 +173,9 @@ def write_timeline(
     if most_slices < 1:
         raise BadInput(f"most_slices must be at least 1, got {most_slices}")
     check_writable(path, "a timeline")
-    guess = guess_of(plan, gpu, Conditions(state))
-    recording = record(plan, gpu, sms=sms, waves=first_waves, state=state, guess=guess)
+    conditions = Conditions(state)
+    guess = guess_of(plan, gpu, conditions)
+    recording = record(plan, gpu, sms=sms, waves=first_waves, conditions=conditions, guess=guess)
     groups = list(slices_of(recording))
     slices = sum(len(group.names) for group in groups)
     if recording.dropped or slices > most_slices:
