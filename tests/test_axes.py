@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.axes import MOST_LABELS, in_thousands, log_axis, new_axes
+from prunecast.axes import MOST_LABELS, in_thousands, log_axis, new_axes, new_figure, write_figure
 
 
 def ticks(low, high, which="x"):
@@ -50,3 +50,13 @@ def test_an_axis_that_reaches_ten_thousand_shows_thousands(highest, title):
     assert axes.get_ylabel() == title
     shown = axes.yaxis.get_major_formatter()(8_500, 0)
     assert (shown == "8.5") == (highest >= 10_000)
+
+
+def test_axes_of_a_part_write_the_whole_figure(tmp_path):
+    figure = new_figure(4.0, 3.0)
+    left, right = figure.subfigures(1, 2)
+    right.add_subplot().set_title("right")
+    axes = left.add_subplot()
+    axes.set_title("left")
+    write_figure(axes, tmp_path / "both.svg")
+    assert "<!-- right -->" in (tmp_path / "both.svg").read_text()

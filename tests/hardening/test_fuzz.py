@@ -1,18 +1,13 @@
 """A few inputs of every kind; `python -m tests.hardening.fuzz` runs as many as one wants."""
 
-import numpy as np
 import pytest
 
-from prunecast.cli import main
-from tests.hardening.fuzz import KINDS, run_inputs
+from tests.hardening.fuzz import KINDS, compile_engines, run_inputs
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled(tmp_path_factory):
-    """What the seconds of the inputs are not to count."""
-    weights = tmp_path_factory.mktemp("good") / "w.npy"
-    np.save(weights, np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16))
-    assert main(["predict", str(weights), "--engine", "model", "-n", "64", "--no-crossovers"]) == 0
+    compile_engines(tmp_path_factory.mktemp("good"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
