@@ -7,7 +7,7 @@ from prunecast.cli import options as opt
 from prunecast.cli.guard import Reads, file_written, folder_written, gpu_files
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import tell
-from prunecast.errors import BadInput, check_choice
+from prunecast.errors import BadInput
 from prunecast.files import JOURNALS
 
 if TYPE_CHECKING:
@@ -159,15 +159,16 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _shapes_of(workloads: list[str] | tuple[str, ...]) -> list[tuple[int, ...]]:
     if not workloads:
         return []
-    from prunecast.workload.graph import WORKLOADS, Pass
-    from prunecast.workload.graph.names import known_name
+    from prunecast.workload.graph import Pass
+    from prunecast.workload.graph.names import known_name, nearest_or_some
     from prunecast.workload.load import load_workload
     from prunecast.workload.timed_passes import BATCH
 
-    names = [known_name(name) or check_choice("workload", name, WORKLOADS) for name in workloads]
-    found = {
-        (*layer.shape, layer.n): None
-        for name in names
-        for layer in load_workload(name, [Pass(BATCH)], target=["re:.*"]).layers.values()
-    }
+    found: dict[tuple[int, ...], None] = {}
+    for text in workloads:
+        name = known_name(text)
+        if name is None:
+            raise BadInput(f"workload {text!r:.80} is no standard model; {nearest_or_some(text)}")
+        layers = load_workload(name, [Pass(BATCH)], target=["re:.*"]).layers.values()
+        found |= {(*layer.shape, layer.n): None for layer in layers}
     return list(found)

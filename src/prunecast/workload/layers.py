@@ -25,7 +25,14 @@ from prunecast.workload.graph.config import (
     config_of,
     node_of,
 )
-from prunecast.workload.graph.names import WORKLOADS, is_hub_name, known_name, near_names, why_uncounted
+from prunecast.workload.graph.names import (
+    WORKLOADS,
+    is_hub_name,
+    known_name,
+    near_names,
+    nearest_or_some,
+    why_uncounted,
+)
 from prunecast.workload.graph.removal import Removal, counts_of, parse_removals, without
 from prunecast.workload.graph.shapes import Transformer, transformers
 from prunecast.workload.removed_parts import RemovedParts, choose_parts
@@ -378,10 +385,10 @@ def _check_is_no_model_name(weights: str) -> None:
     """
     if Path(weights).exists():
         return
-    is_name, near, reason = known_name(weights) is not None, near_names(weights), why_uncounted(weights)
+    is_name, reason = known_name(weights) is not None, why_uncounted(weights)
     # Without folder and suffix, a text may be meant as the name of a model
     is_word = Path(weights).name == weights and not Path(weights).suffix
-    if not (is_name or near or reason or is_word or is_hub_name(weights)):
+    if not (is_name or near_names(weights) or reason or is_word or is_hub_name(weights)):
         return
     if is_name:
         raise BadInput(
@@ -390,7 +397,4 @@ def _check_is_no_model_name(weights: str) -> None:
         )
     if reason:
         raise BadInput(f"{weights}: no such file, and as a standard model not known: {reason}")
-    models = f"standard models: {', '.join(WORKLOADS)}"
-    if near:
-        models = f"nearest standard model{'s' if len(near) > 1 else ''}: {', '.join(near)}"
-    raise BadInput(f"{weights}: no such file; {models}")
+    raise BadInput(f"{weights}: no such file; {nearest_or_some(weights)}")

@@ -62,6 +62,17 @@ def near_names(text: str) -> list[str]:
     return (beginning or get_close_matches(name, WORKLOADS, n=3, cutoff=0.8))[:5]
 
 
+def nearest_or_some(text: str) -> str:
+    """Return a sentence that names the standard models near a text, or one model of each beginning."""
+    near = near_names(text)
+    if near:
+        return f"nearest standard model{'s' if len(near) > 1 else ''}: {', '.join(near)}"
+    first: dict[str, str] = {}
+    for name in WORKLOADS:
+        first.setdefault(re.split(r"[^a-z]", name)[0], name)
+    return f"standard models: {', '.join(first.values())} and others that begin alike"
+
+
 def why_uncounted(text: str) -> str:
     """Return the reason why a well-known model has no graph in this package; empty for other names."""
     reasons = _tables()["uncounted"]
