@@ -16,15 +16,8 @@ from prunecast.arguments import checked
 from prunecast.errors import BadInput, check_choice
 from prunecast.hardware.clock import busy_share, sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
-from prunecast.launch import (
-    COLD,
-    USUAL,
-    CacheState,
-    Conditions,
-    LaunchContext,
-    burst_contexts,
-    launch_context,
-)
+from prunecast.launch import LaunchContext, burst_contexts, launch_context
+from prunecast.launch.conditions import COLD, USUAL, CacheState, Conditions
 from prunecast.launch.floor import beside_s
 from prunecast.launch.memory import memory_rules
 from prunecast.plan.kernel_plan import KernelPlan

@@ -17,6 +17,7 @@ from prunecast.patterns.sources.roles import seen_as_products, transposed
 from prunecast.patterns.sources.stored_tensor import StoredTensor
 from prunecast.patterns.sources.torch_file import array_of
 from prunecast.patterns.sources.weight_set import select_names
+from prunecast.workload.graph import WORKLOADS
 from prunecast.workload.graph.config import (
     CONFIG,
     check_readable,
@@ -25,14 +26,7 @@ from prunecast.workload.graph.config import (
     config_of,
     node_of,
 )
-from prunecast.workload.graph.names import (
-    WORKLOADS,
-    is_hub_name,
-    known_name,
-    near_names,
-    nearest_or_some,
-    why_uncounted,
-)
+from prunecast.workload.graph.names import is_hub_name, known_name, near_names, nearest_or_some, why_uncounted
 from prunecast.workload.graph.removal import Removal, counts_of, parse_removals, without
 from prunecast.workload.graph.shapes import Transformer, transformers
 from prunecast.workload.removed_parts import RemovedParts, choose_parts

@@ -67,10 +67,9 @@ def nearest_or_some(text: str) -> str:
     near = near_names(text)
     if near:
         return f"nearest standard model{'s' if len(near) > 1 else ''}: {', '.join(near)}"
-    first: dict[str, str] = {}
-    for name in WORKLOADS:
-        first.setdefault(re.split(r"[^a-z]", name)[0], name)
-    return f"standard models: {', '.join(first.values())} and others that begin alike"
+    first = {re.split(r"[^a-z]", name)[0]: name for name in reversed(WORKLOADS)}
+    some = ", ".join(sorted(first.values(), key=WORKLOADS.index))
+    return f"standard models: {some} and others that begin alike"
 
 
 def why_uncounted(text: str) -> str:
