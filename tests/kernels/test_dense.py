@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.errors import BadInput
@@ -259,6 +259,15 @@ def test_the_first_stage_comes_with_all_that_was_asked_for():
     assert queued(8192, m=8192) == pytest.approx(H200.dram_queue_bytes, abs=CYCLE_BYTES)
 
 
+def test_the_first_stage_of_2_4_weights_waits_for_the_bytes_that_are_stored():
+    """Half of the values, and two bits for each of them."""
+    dense = kernel_of(64, 64).config
+    sparse = replace(dense, tensor="sparse-wgmma")
+    found = [_first_stage_bytes(config, 768, 6144, 512, 1, H200) for config in (dense, sparse)]
+    columns = dense.resources.stages * dense.shape.block_k
+    assert found[0] - found[1] == pytest.approx(columns * 768 * (2 - 1 - 1 / 8), abs=CYCLE_BYTES)
+
+
 def test_a_ring_that_holds_all_of_k_waits_for_the_steps_behind_at_most():
     cycle_bytes = H200.dram_bytes_per_s / H200.clock_burst_hz[0]
     assert queued(64) == 0.0
@@ -266,18 +275,51 @@ def test_a_ring_that_holds_all_of_k_waits_for_the_steps_behind_at_most():
     assert queued(768) == pytest.approx(2 * 768 * (768 + 512), abs=CYCLE_BYTES)
 
 
-def test_warps_that_copy_wait_for_the_first_stage():
-    queued_bytes = _first_stage_bytes(chosen(1024, 1024, 4096).kernel.config, 1024, 1024, 4096, 1, H200)
-    seconds = {"cold": queued_bytes / H200.dram_bytes_per_s, "warm": queued_bytes / H200.l2_bytes_per_s}
-    for l2, expected in seconds.items():
-        assert starts_of(H200, l2) == [round(expected * H200.clock_burst_hz[0])]
+def test_consumers_wait_for_the_first_stage_and_producers_for_a_share_of_the_later_ones():
+    config = chosen(1024, 1024, 4096).kernel.config
+    port = (config.shape.block_m + config.shape.block_n) * 128 / H200.l2_port_bytes_per_clk_per_sm
+    out_of_order = _first_stage_bytes(config, 1024, 1024, 4096, 1, H200) / CYCLE_BYTES
+    share = cublas_costs(90)["serial_first_stage_share"]
+    expected = [share * out_of_order, H200.dram_latency_cycles + port + out_of_order]
+    assert starts_of(H200, "cold") == pytest.approx(expected, abs=1.0)
+    # With all operands in L2, DRAM's rate and latency are those of L2
+    out_of_order *= H200.dram_bytes_per_s / H200.l2_bytes_per_s
+    expected = [share * out_of_order, H200.l2_latency_cycles + port + out_of_order]
+    assert starts_of(H200, "warm") == pytest.approx(expected, abs=1.0)
     assert starts_of(load_gpu("a100-sxm4-80gb"), "cold") == []
 
 
 def starts_of(gpu, l2: str) -> list[int]:
-    """Cycles that warps wait before they copy, operands in that state."""
+    """Cycles that warps of each role wait before they copy or multiply, operands in that state."""
     context = launch_context(plan_dense(1024, 1024, 4096, "fp16", gpu), gpu, Conditions(l2=CacheState(l2)))
     return [i.amount for p in context.programs for i in p.start if i.op is Op.ISSUE and i.amount]
+
+
+@given(m=st.integers(1, 128), k=st.integers(1, 128), n=st.sampled_from((1, 8, 64, 512, 2048)))
+@settings(max_examples=30, deadline=None)
+def test_producers_wait_less_than_consumers_by_the_first_stage_at_least(m, k, n):
+    gpu = load_gpu("h100-sxm")
+    producer, consumer = launch_context(plan_dense(64 * m, 64 * k, n, "fp16", gpu), gpu).programs
+    (requested,), (complete,) = producer.start, consumer.start
+    assert 0 <= requested.amount <= complete.amount - gpu.dram_latency_cycles
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "us"),
+    [
+        (2304, 768, 1, 4.16),
+        (3072, 768, 1, 4.40),
+        (3072, 768, 16, 4.53),
+        (2048, 512, 128, 3.99),
+        (512, 2048, 2048, 9.02),
+    ],
+)
+def test_products_whose_time_is_that_of_the_first_stages(m, k, n, us):
+    """cuBLAS 13.1, H100 (`recorded/h100-sxm.csv`): DRAM works for as long as a lone CTA."""
+    gpu = load_gpu("h100-sxm")
+    plan = plan_dense(m, k, n, "fp16", gpu)
+    closed_form, simulated = (1e6 * engine(plan, gpu).seconds for engine in (estimate, simulate))
+    assert (closed_form, simulated) == pytest.approx((us, us), rel=0.04)
 
 
 def test_fp8_halves_what_a_product_reads_and_doubles_what_it_multiplies():

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.kernels import KERNELS
@@ -20,13 +21,17 @@ from prunecast.launch import launch_context
 from prunecast.launch.context import launch_costs
 from prunecast.models.block_times import block_times
 from prunecast.models.case import LEVELS
+from prunecast.models.chip import QUEUE_ORDER, chip_ends
+from prunecast.models.loops import chip_cycles
 from prunecast.models.rates import store_rate
 from prunecast.models.roofline import estimate, look_up
 from prunecast.models.waves import (
     BURST_SHARE,
+    LATER_BURST_SHARE,
     WEIGHTS_BURST_SHARE,
     first_burst_cycles,
     later_burst_cycles,
+    place_blocks,
     unit_costs,
 )
 from prunecast.patterns.tile_map import TileMap
@@ -34,7 +39,7 @@ from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.kernel_plan import PlanDoesNotFit, Schedule, WorkList
 from prunecast.plan.program import Instruction, Op, When
 from prunecast.simulator import simulate
-from tests.models.hand_plans import hand_plan, one_role_programs, two_role_programs
+from tests.models.hand_plans import hand_plan, one_role_programs, tile_map, two_role_programs
 from tests.toy_gpu import toy_gpu
 
 # Room for one block on an SM
@@ -288,11 +293,23 @@ def test_later_blocks_of_small_n_wait_for_the_weights_of_their_wave():
     # A packed column has 16 weights and an index of 2 bytes
     a_bytes = at_once * 256 * (16 * 2 + 2)
     of_a_wave = a_bytes / gpu.dram_bytes_per_s * gpu.max_clock_hz
-    assert later_burst_cycles(two_waves) == pytest.approx(WEIGHTS_BURST_SHARE * of_a_wave)
+    assert later_burst_cycles(two_waves) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
     assert later_burst_cycles(look_up(launch_context(planned(gpu, at_once), gpu))) == 0.0
     # Launches do not overlap on an A100
     ampere = load_gpu("a100-sxm4-80gb")
     assert later_burst_cycles(look_up(launch_context(planned(ampere, 2 * at_once), ampere))) == 0.0
+
+
+@pytest.mark.parametrize("rows", [256, 4096])
+def test_blocks_of_small_n_wait_for_weights_beyond_the_latency_of_their_indices(rows):
+    """256 rows of 256 columns are 0.1 us of DRAM on an A100, less than a latency; 4,096 rows are 1.6 us."""
+    gpu = load_gpu("a100-sxm4-80gb")
+    kept, config = dense_tile_map(rows, 256, 16), SmallConfig(16, 16, 6, 8)
+    case = look_up(launch_context(KERNELS["small-n"].plan(kept, 8, "fp16", gpu, config=config), gpu))
+    weights_cycles = case.first_reads_s * gpu.max_clock_hz
+    assert (weights_cycles > gpu.dram_latency_cycles) == (rows == 4096)
+    expected = WEIGHTS_BURST_SHARE * max(weights_cycles - gpu.dram_latency_cycles, 0.0)
+    assert first_burst_cycles(case) == pytest.approx(expected)
 
 
 def test_dram_writes_c_of_the_launch_before_while_blocks_start():
@@ -300,6 +317,40 @@ def test_dram_writes_c_of_the_launch_before_while_blocks_start():
     gpu = toy_gpu(dram_write_bytes_per_s=5e9)
     found = estimate(hand_plan([64] * 4, 64, shared_bytes=LARGE), gpu)
     assert found.cycles == pytest.approx(40960 / 100 + 32768 / 5)
+
+
+def test_dram_works_after_the_warps_that_copy_have_requested_data():
+    """A set-up of 900 cycles delays data if copying warps have it, not if multiplying warps do."""
+    producer, consumer = two_role_programs()
+    set_up = Instruction(Op.ISSUE, 900)
+    gpu = toy_gpu(dram_bytes_per_s=1e10)
+    plain, copying, multiplying = (
+        estimate(hand_plan([640] * 4, 64, programs=programs, shared_bytes=LARGE), gpu).cycles
+        for programs in (
+            (producer, consumer),
+            (replace(producer, start=(set_up,)), consumer),
+            (producer, replace(consumer, start=(set_up,))),
+        )
+    )
+    assert copying == pytest.approx(plain + 900)
+    assert multiplying == pytest.approx(plain)
+
+
+def test_only_weights_are_requested_before_the_preceding_launch_ends():
+    """128 blocks of unequal tiles on 132 SMs of an H100, for which DRAM brings little but weights."""
+    gpu = load_gpu("h100-sxm")
+    kept = tile_map([64 * (tile % 5) for tile in range(128)], 256)
+    case = look_up(launch_context(fastest_plan("tile-wise", kept, 256, "fp16", gpu), gpu))
+    units = unit_costs(case, block_times(case))
+    ends = chip_ends(case, place_blocks(case, units), units.quiet, lambda: np.zeros(0))
+    of_weights = case.traffic.a_bytes / (case.traffic.a_bytes + case.traffic.b_bytes)
+    before_requests = ends.fetching.quiet - gpu.dram_latency_cycles
+    assert 0.0 < ends.early_weights == pytest.approx(min(ends.head_start, before_requests) * of_weights)
+    # With slow DRAM it alone determines the time
+    slow = ends._replace(dram_reads_s=1e-3)
+    without = slow._replace(early_weights=0.0)
+    cycles, whole = (chip_cycles(one, gpu.max_clock_hz, QUEUE_ORDER) for one in (slow, without))
+    assert cycles == pytest.approx(whole - ends.early_weights)
 
 
 def test_clock_follows_the_load():

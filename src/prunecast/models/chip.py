@@ -116,18 +116,18 @@ def chip_ends(
     quiet_end : (units,) cycles at the end of each unit during which it reads nothing
     item_cycles : returns the SM time of each item, (items,) cycles; called only if there are several waves
     """
-    # No data arrive before the first block has started, unless it did so during the preceding launch, its
-    # warps have waited (only CSR's program has a wait of its own; fitted waits are in the block times), and
-    # its first read has returned from DRAM
+    # No data arrive before the first block has started, its fetching warps have requested data (both happen
+    # during the preceding launch if that is hidden), and the first read has returned from DRAM. Later waits
+    # of an item, such as that for column indices, are not counted: with them, errors on records are larger
     gpu, context = case.gpu, case.context
-    starts = 0 if context.prologue_is_hidden else gpu.block_start_cycles
-    waits = float(sum(program.start[0].amount for program in case.plan.programs if program.start))
-    quiet = 0.0 if context.co_resident else starts + waits + gpu.dram_latency_cycles
+    waits = float(max((p.start[0].amount for p in context.programs if p.start and p.fetches), default=0))
+    starts = 0.0 if context.prologue_is_hidden else gpu.block_start_cycles + waits
+    quiet = 0.0 if context.co_resident else starts + gpu.dram_latency_cycles
     sm_finish = placement.sm_finish
     fetched = last_reads(placement, quiet_end)
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
-    shares = _wave_shares(waves, item_cycles)
+    shares, head_start = _wave_shares(waves, item_cycles), gained_cycles(context, sm_finish)
     read_bytes, l2_bytes = _requested_bytes(case, placement)
     behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(
@@ -136,7 +136,8 @@ def chip_ends(
         between=_between_cycles(case, quiet_end),
         behind=behind,
         stores_at_once=min(stores_at_once_cycles(case), behind),
-        head_start=gained_cycles(context, sm_finish),
+        head_start=head_start,
+        early_weights=min(head_start, starts) * traffic.a_bytes / max(traffic.a_bytes + traffic.b_bytes, 1.0),
         extra_latency=float(straggler_cycles(sm_finish, straggler_of(context))),
         earlier_share=max(0.0, 1.0 - case.blocks_in_flight / max(int(case.plan.work.owner.sum()), 1)),
         l2_reads_s=l2.reads,

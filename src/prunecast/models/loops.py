@@ -300,6 +300,10 @@ class ChipEnds(NamedTuple):
     head_start: float
     """Cycles that each of a series of launches saves. Blocks of the next launch run their prologues on SMs
     that have finished. Also, if some SMs end early, fewer blocks can delay the end as stragglers."""
+    early_weights: float
+    """Cycles that a launch limited by DRAM saves, since blocks that start early request their weights during
+    the preceding launch: the head start, at most start and set-up of a block, times the fraction of weights
+    in all bytes of A and B."""
     extra_latency: float
     """Cycles by which stragglers delay the end of the launch."""
     earlier_share: float
@@ -408,8 +412,8 @@ def chip_cycles(chip, clock_hz, queue_order):
     # SMs that wait for memory get their last data one after another, so that their stores do not coincide
     waits = max(last_fetch - fetching.quiet - fetching.together, 0.0)
     behind = chip.behind - min(chip.stores_at_once, waits)
-    # Blocks that start early read B only after the preceding launch has ended, so DRAM gains nothing
-    last_fetch = max(last_fetch - chip.head_start, fetching.quiet + reads + writes)
+    # Blocks that start early have requested their weights when the preceding launch ends, but read B after it
+    last_fetch = max(last_fetch - chip.head_start, fetching.quiet - chip.early_weights + reads + writes)
     last_step = last_fetch + behind + clock_hz * chip.first_weights_s
     return max(last_step, working, 1.0) + chip.extra_latency
 

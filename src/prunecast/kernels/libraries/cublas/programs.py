@@ -15,7 +15,7 @@ from prunecast.kernels.libraries.cublas.launches import (
     cublas_costs,
     multicast,
 )
-from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, wgmma_use
+from prunecast.kernels.tile.config import CONSUMER_WARPGROUPS, TileConfig, weight_bytes, wgmma_use
 from prunecast.kernels.tile.programs.warp_programs import warp_programs
 from prunecast.plan.kernel_plan import BlockShape
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
@@ -39,14 +39,6 @@ def _multicast_of(shape: BlockShape, m: int, n: int, slices: int = 1) -> _Multic
     return _Multicast(int(found.weights[0]), int(found.tokens[0]))
 
 
-def _line_wait_cycles(shape: BlockShape, m: int, n: int, gpu: GpuSpec) -> int:
-    """Return the extra cycles per k-step with one token: all clusters request the same line of B from L2."""
-    if n > 1:
-        return 0
-    ctas = -(-m // shape.block_m)
-    return int(gpu.l2_line_cycles * ctas / (LONGER_SIDE if ctas <= MOST_CTAS_IN_LARGE_CLUSTERS else PAIR))
-
-
 def cublas_programs(
     kernel: LibraryKernel, m: int, k: int, n: int, slices: int, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
@@ -55,11 +47,19 @@ def cublas_programs(
     if config.tensor_path != "wgmma" or not gpu.has_wgmma:
         return _copying_warps(config, kernel.rules["copy_cycles"], kernel.rules["align_bytes"], gpu)
     producer, consumer = _warpgroups(config, _multicast_of(config.shape, m, n, slices), gpu)
-    cycles_per_s = _first_stage_bytes(config, m, k, n, slices, gpu) * gpu.clock_burst_hz[0]
-    start = Instruction(Op.ISSUE, 0, 20, charges=(Charge("dram_s_per_byte", cycles_per_s),))
-    wait = _line_wait_cycles(config.shape, m, n, gpu)
-    step = (*producer.step, Instruction(Op.ISSUE, wait, leader=True)) if wait else producer.step
-    return replace(producer, step=step, start=(start,)), consumer
+    # With one token, all clusters request the same line of B from L2
+    ctas = -(-m // config.shape.block_m)
+    wait = int(gpu.l2_line_cycles * ctas / (LONGER_SIDE if ctas <= MOST_CTAS_IN_LARGE_CLUSTERS else PAIR))
+    step = (*producer.step, Instruction(Op.ISSUE, wait, leader=True)) if wait and n == 1 else producer.step
+    # Consumers wait for the latency of DRAM, for the stage at the L2 port of their SM, and for the stages
+    # that DRAM delivers out of order. DRAM works meanwhile: only a share of that time delays the requests
+    share = cublas_costs(gpu.compute_capability)["serial_first_stage_share"]
+    port_cycles = config.shape.block_k // 16 * config.share_bytes_per_k16 / gpu.l2_port_bytes_per_clk_per_sm
+    out_of_order = _first_stage_bytes(config, m, k, n, slices, gpu) * gpu.clock_burst_hz[0]
+    requested = Instruction(Op.ISSUE, 0, 20, charges=(Charge("dram_s_per_byte", share * out_of_order),))
+    arrived = (Charge("dram_latency_cycles"), Charge("dram_s_per_byte", out_of_order))
+    complete = Instruction(Op.ISSUE, round(port_cycles), 20, charges=arrived)
+    return replace(producer, step=step, start=(requested,)), replace(consumer, start=(complete,))
 
 
 @lru_cache(maxsize=256)
@@ -142,7 +142,8 @@ def _first_stage_bytes(config: TileConfig, m: int, k: int, n: int, slices: int, 
     models account for the DRAM traffic themselves.
     """
     asked = config.resources.stages * config.shape.block_k * slices
-    queued = min(min(k, asked) * (m + n) * config.element_bytes, gpu.dram_queue_bytes)
+    weights = weight_bytes(m, 16, config.element_bytes, sparse=config.is_sparse) / 16
+    queued = min(min(k, asked) * (weights + n * config.element_bytes), gpu.dram_queue_bytes)
     if asked < k:
         return queued
     steps = -(-k * config.element_bytes // (STEP_BYTES * slices))
