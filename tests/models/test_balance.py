@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch.overlap import free_sms, head_start_cycles
+from prunecast.models.amount_loops import RowsOfItems, reads_by_part
 from prunecast.models.chip import QUEUE_ORDER, _sm_ends, _wave_shares, _WaveShares
 from prunecast.models.loops import queued, stretched
 from prunecast.models.traffic import WaveReads
@@ -119,8 +120,64 @@ def test_reads_that_go_with_the_work_take_least(ends, dram, even, work, reads):
     assert at_best == pytest.approx(queue(sms, dram, even, ONE_WAVE))
 
 
+def test_an_infinite_order_leaves_the_longer_of_work_and_dram():
+    sms, waves = _sm_ends(np.full(4, 100.0)), _WaveShares(np.array([0.5, 0.5]), np.array([0.8, 0.2]))
+    # 50 cycles of work beside 80 of DRAM, then 50 beside 20
+    assert queued(sms, 100.0, 0.0, waves.work, waves.reads, np.inf) == pytest.approx(80 + 50)
+
+
+def rows_of(density, start=0.0, stop=1.0, segments=1):
+    """Items of one token range of 1000 bytes of B."""
+    ones = np.ones(len(density))
+    key = np.zeros(len(density), np.int64)
+    return RowsOfItems(
+        key, 1000.0 * ones, start * ones, stop * ones, np.array(density), key, segments=segments, keys=1
+    )
+
+
+def naive_reads_by_part(rows, items, lasting, parts, points):
+    """Bytes that no item has read before, point by point and part by part."""
+    found = np.zeros(parts)
+    for point in range(rows.segments * points):
+        # An item takes a share of its own time from one point to the next
+        unread = [1.0] * (parts + 1)
+        for i, length in zip(items, lasting, strict=True):
+            start, stop = rows.start[i] * points, rows.stop[i] * points
+            if start <= point + 0.5 < stop:
+                arrives, leaves = ((p - start) / (stop - start) * length for p in (point, point + 1))
+                for part in range(parts + 1):
+                    passed = np.clip((part / parts - arrives) / (leaves - arrives), 0, 1)
+                    unread[part] *= 1 - rows.density[i] * passed
+        found += 1000.0 * -np.diff(unread) / (rows.segments * points)
+    return found
+
+
+ITEMS = st.lists(
+    st.tuples(st.floats(0.01, 1), st.floats(0, 3), st.floats(0.2, 4), st.floats(0.1, 1)), min_size=1
+)
+
+
+@given(drawn=ITEMS, parts=st.integers(1, 9), points=st.integers(1, 8))
+def test_reads_of_a_wave_by_part_are_those_of_the_slow_twin(drawn, parts, points):
+    density, start, length, lasting = (np.array(column) for column in zip(*drawn, strict=True))
+    rows = rows_of(density, start, np.minimum(start + length, 4.0), segments=4)
+    items = np.arange(len(drawn))
+    found = reads_by_part(rows, items, lasting, parts, points)
+    np.testing.assert_allclose(found, naive_reads_by_part(rows, items, lasting, parts, points), atol=1e-6)
+
+
+def test_equal_tiles_read_b_evenly_and_a_lighter_one_reads_its_rows_early():
+    items = np.arange(2)
+    even = reads_by_part(rows_of([0.5, 0.5]), items, np.ones(2), 4, 16)
+    np.testing.assert_allclose(even, 0.75 * 250)
+    # In half of the time, one tile passes all columns and reads half of their rows; the other one passes half
+    # of the columns and reads all of their rows
+    early = reads_by_part(rows_of([0.5, 1.0]), items, np.array([0.5, 1.0]), 2, 16)
+    np.testing.assert_allclose(early, [750, 250])
+
+
 def test_shares_of_waves():
-    waves = WaveReads(np.array([0, 1, 0]), np.array([30.0, 10.0]), np.zeros(3))
+    waves = WaveReads(np.array([0, 1, 0]), np.array([30.0, 10.0]), np.zeros(3), rows_of([1.0, 1.0, 1.0]))
     shares = _wave_shares(waves, lambda: np.array([1.0, 2.0, 5.0]))
     np.testing.assert_allclose(shares.work, [0.75, 0.25])
     np.testing.assert_allclose(shares.reads, [0.75, 0.25])

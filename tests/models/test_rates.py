@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from prunecast.models.rates import sm_rates
+from benchmarks.agreement import drawn
+from prunecast.models.rates import program_traits, sm_rates
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
 
@@ -39,3 +40,10 @@ def test_sparse_instructions_that_gain_less_do_fewer_kept_products():
 @pytest.mark.parametrize(("lanes", "cycles"), [(128, 1), (64, 2), (256, 1)])
 def test_a_warp_of_fp32_products_takes_at_least_its_issue_slot(lanes, cycles):
     assert rates_of(toy_gpu(fp32_fma_per_clk_per_sm=lanes)).fp32_cycles == cycles
+
+
+@pytest.mark.parametrize(
+    ("kernel", "waits"), [("csr", False), ("balanced", True), ("dense", True), ("tile-wise", True)]
+)
+def test_only_warps_of_csr_never_wait(kernel, waits):
+    assert program_traits(drawn("t4", kernel, 0).plan().programs).waits is waits

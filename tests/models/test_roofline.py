@@ -280,6 +280,21 @@ def test_blocks_that_copy_and_multiply_wait_for_the_first_stages_of_all(steps, i
     assert slow >= fast + burst
 
 
+def test_blocks_that_load_weights_before_rows_of_b_wait_for_these_only():
+    # Two tiles of four k-steps; a block loads the weights of the first step, 2 KiB, before its rows of B
+    (worker,) = one_role_programs(2)
+    before = (Instruction(Op.LOAD_A, 2048), Instruction(Op.LOAD_B, 0))
+    plans = [
+        hand_plan([256] * 2, 64, programs=(replace(worker, begin=begin),), stages=2, shared_bytes=LARGE)
+        for begin in ((), before)
+    ]
+    ring, weights = (first_burst_cycles(look_up(launch_context(plan, toy_gpu()))) for plan in plans)
+    case = look_up(launch_context(plans[1], toy_gpu()))
+    loaded = worker.warps * 2048 * 2 / case.traffic.a_bytes
+    assert weights == pytest.approx(BURST_SHARE * loaded * case.first_reads_s * toy_gpu().max_clock_hz)
+    assert 0 < weights < ring
+
+
 def test_later_blocks_of_small_n_wait_for_the_weights_of_their_wave():
     """All columns of a block fit into its pipeline, so that it requests all of its weights at once."""
 
@@ -295,9 +310,13 @@ def test_later_blocks_of_small_n_wait_for_the_weights_of_their_wave():
     of_a_wave = a_bytes / gpu.dram_bytes_per_s * gpu.max_clock_hz
     assert later_burst_cycles(two_waves) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
     assert later_burst_cycles(look_up(launch_context(planned(gpu, at_once), gpu))) == 0.0
-    # Launches do not overlap on an A100
-    ampere = load_gpu("a100-sxm4-80gb")
-    assert later_burst_cycles(look_up(launch_context(planned(ampere, 2 * at_once), ampere))) == 0.0
+    # Launches do not overlap on an RTX 4090
+    ada = load_gpu("rtx-4090")
+    held = look_up(launch_context(planned(ada, 1), ada)).context.held
+    apart = look_up(launch_context(planned(ada, 2 * held), ada))
+    assert not apart.context.co_resident
+    of_a_wave = held * 256 * (16 * 2 + 2) / ada.dram_bytes_per_s * ada.max_clock_hz
+    assert later_burst_cycles(apart) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
 
 
 @pytest.mark.parametrize("rows", [256, 4096])

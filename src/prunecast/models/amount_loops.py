@@ -157,7 +157,7 @@ class RowsOfItems(NamedTuple):
 
 
 @njit()
-def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out_read, out_waits):
+def fetch_again(run, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out):
     """Return the bytes of A and B that DRAM reads again because L2 has evicted them.
 
     The docstring of `traffic._wave_reads` describes the model. A piece of A is the packed weights of one tile
@@ -166,8 +166,7 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
 
     Parameters
     ----------
-    order : (items,) int64, items in execution order; their waves ascend
-    wave : (items,) int64, wave of each item
+    run : `traffic._RunOrder`: items in execution order, in which their waves ascend, and the wave of each
     a_key : (items,) int64, number of the piece of A that an item reads, 0 <= key < a_keys
     a_bytes : (items,) float64, bytes of that piece
     b : `RowsOfItems`
@@ -178,8 +177,8 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
         find this fraction of their rows in L2, since they read them at unrelated times (Che, Tung and Wang,
         Hierarchical Web Caching Systems, IEEE JSAC 20, 2002: equally popular objects in an LRU cache)
     a_keys : number of pieces of A
-    out_read : (waves,) float64, all zero; receives the bytes of A and B that DRAM reads in each wave
-    out_waits : (items,) float64; receives the fraction of each item's k-steps that wait for DRAM, 0 to 1
+    out : `traffic.WaveReads`. `read_bytes`, all zero, receives the bytes of A and B that DRAM reads in each
+        wave, and `waits` the fraction of each item's k-steps that wait for DRAM, 0 to 1
     """
     a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b.keys, -1, np.int64)
     # Bytes touched before the wave of the last use began. The reuse distance counts from there, since every
@@ -188,11 +187,11 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
     segments = (b.keys, b.segments)
     in_wave, in_cache, ever = np.zeros(segments), np.zeros(segments), np.zeros(segments)
     lead = np.full(b.keys, -1, np.int64)
-    group_wave, of_group = np.full(order.size, -1, np.int64), np.zeros((order.size, b.segments))
+    group_wave, of_group = np.full(a_key.size, -1, np.int64), np.zeros((a_key.size, b.segments))
     touched, at_begin, again = 0.0, 0.0, 0.0
     this_wave = np.int64(-1)
-    for i in order:
-        a, key, w = a_key[i], b.key[i], wave[i]
+    for i in run.order:
+        a, key, w = a_key[i], b.key[i], run.wave[i]
         if w != this_wave:
             this_wave = w
             at_begin = touched
@@ -202,7 +201,7 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
             if lost:
                 again += a_bytes[i]
             if lost or a_wave[a] < 0:
-                out_read[w] += a_bytes[i]
+                out.read_bytes[w] += a_bytes[i]
                 reads_a = True
             a_wave[a] = w
             a_mark[a] = at_begin
@@ -232,11 +231,40 @@ def fetch_again(order, wave, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys,
             first = (1.0 - ever[key, s]) * share
             new_in_wave = (1.0 - in_wave[key, s]) * share
             again += (fetched - first) * size
-            out_read[w] += fetched * size
+            out.read_bytes[w] += fetched * size
             touched += new_in_wave * size
             in_cache[key, s] += (1.0 - in_cache[key, s]) * share
             ever[key, s] += first
             in_wave[key, s] += new_in_wave
         touched += c_bytes[i]
-        out_waits[i] = 1.0 if w == 0 or reads_a else missed / max(wanted, 1e-9)
+        out.waits[i] = 1.0 if w == 0 or reads_a else missed / max(wanted, 1e-9)
     return again
+
+
+@njit()
+def reads_by_part(b, items, lasting, parts, points):
+    """Return the bytes of B that DRAM reads in each part of a wave whose items begin together, (parts,).
+
+    Points at equal distances stand for the columns of A. An item reads the fraction `density` of the rows at
+    a point when it passes the point, except rows that other items of its token range have read before.
+
+    Parameters
+    ----------
+    b : `RowsOfItems`; `abreast` is not used
+    items : (items,) int64, items of the wave
+    lasting : (items,) float64, k-steps of each of them divided by those of the longest one
+    parts : number of parts, each with equally many k-steps of the longest item
+    points : points per segment of columns
+    """
+    unread, size = np.ones((b.keys, b.segments * points, parts + 1)), np.zeros(b.keys)
+    for n, i in enumerate(items):
+        size[b.key[i]] = b.size[i]
+        start, stop = points * b.start[i], points * b.stop[i]
+        # Parts that pass while the item goes from one point to the next
+        passing = lasting[n] * parts / max(stop - start, 1e-9)
+        for s in range(int(np.ceil(start - 0.5)), int(np.ceil(stop - 0.5))):
+            for part in range(parts + 1):
+                passed = min(max(part / passing - (s - start), 0.0), 1.0)
+                unread[b.key[i], s, part] *= 1.0 - passed * b.density[i]
+    read = (unread[:, :, :-1] - unread[:, :, 1:]).sum(axis=1)
+    return size @ read / unread.shape[1]

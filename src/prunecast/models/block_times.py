@@ -101,15 +101,11 @@ def block_times(case: Case) -> BlockTimes:
     return found
 
 
-def ring_steps(case: Case) -> int:
+def ring_steps(programs: tuple[WarpProgram, ...], stages: int) -> int:
     """Return the number of k-steps in a block's pipeline: the largest of 2, stages, and load distance + 1.
 
     The load distance is the number of k-steps by which the earliest load of a k-step precedes its use.
     """
-    return _ring_steps(case.context.programs, case.plan.resources.stages)
-
-
-def _ring_steps(programs: tuple[WarpProgram, ...], stages: int) -> int:
     ahead = (i.ahead for program in programs for i in (*program.begin, *program.step))
     return max(stages, max(ahead, default=0) + 1, 2)
 
@@ -358,7 +354,7 @@ class _Block:
         posted = any(i.posted for program in sampled.programs for i in program.begin)
         self._reads_to_the_end = posted or any(program.fetches for program in sampled.programs)
         self.block_k = sampled.shape.block_k
-        self.ring = _ring_steps(sampled.programs, sampled.stages)
+        self.ring = ring_steps(sampled.programs, sampled.stages)
 
     def cycles(self, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
         """Return the cycles of a sample whose items have the given k-steps, (items,).

@@ -8,13 +8,14 @@ import numpy as np
 from prunecast.hardware.clock import busy_share
 from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import gained_cycles, straggler_cycles, straggler_of
+from prunecast.models.amount_loops import reads_by_part
 from prunecast.models.amounts import units_of
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.loops import ChipEnds, SmEnds
 from prunecast.models.rates import store_rate
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.models.traffic import WaveReads
+from prunecast.models.traffic import SEGMENTS, WaveReads
 from prunecast.models.waves import Placement
 from prunecast.plan.kernel_plan import Schedule
 
@@ -23,6 +24,10 @@ QUEUE_ORDER = 5
 DRAM. Kind: fitted, half of the fit cases of the tile, 2:4 and dense kernels, H200, 2026-11-22. The MAPE is
 3.68 % for the maximum of both times, 3.47 for order 4, 3.41 for 5 and 3.43 for 6. At that time the norm was
 applied to each interval between the ends of two SMs, now to each wave; the order was not fitted again."""
+
+PARTS, POINTS = 8, 16
+"""Parts of the first wave, and columns of A that stand for those of an unsplit item (`_in_parts`). A k-slice
+has as many. Kind: choice."""
 
 OF_READS = (Quantity.A, Quantity.B, Quantity.INDEX)
 
@@ -61,6 +66,29 @@ def _wave_shares(waves: WaveReads, item_cycles: Callable[[], FloatArray]) -> _Wa
     work /= max(float(work.sum()), 1.0)
     read = float(waves.read_bytes.sum())
     return _WaveShares(work, np.asarray(waves.read_bytes / read) if read else work)
+
+
+def _in_parts(case: Case, shares: _WaveShares) -> _WaveShares:
+    """Return the fractions of each wave with the first wave divided into parts of equally many k-steps.
+
+    Blocks of the first wave begin together and advance at the same rate. A tile with few kept columns passes
+    through K faster and reads its rows from DRAM before other tiles need them: most rows are read early, and
+    later k-steps find theirs in L2. Other reads are distributed evenly. The first wave is not divided if
+    blocks of the second one start before it has ended, since their reads fill the gaps, nor for copies
+    through registers, whose k-steps contain their waits for DRAM.
+    """
+    plan, waves = case.plan, case.traffic.waves
+    first = np.flatnonzero((waves.of_item == 0) & (plan.steps_per_item > 0))
+    replaced = plan.schedule is not Schedule.STATIC and shares.work.size > 1
+    if replaced or case.traits.copies_through_registers or not first.size:
+        return shares
+    steps = plan.steps_per_item[first].astype(np.float64)
+    points = POINTS if waves.rows.segments == 1 else POINTS // SEGMENTS
+    reads = reads_by_part(waves.rows, first, steps / steps.max(), PARTS, points)
+    total = max(shares.reads[0] * (case.traffic.dram_bytes - case.traffic.written_bytes), reads.sum(), 1.0)
+    of_first = shares.reads[0] * (reads + (total - reads.sum()) / PARTS) / total
+    work = np.full(PARTS, shares.work[0] / PARTS)
+    return _WaveShares(np.append(work, shares.work[1:]), np.append(of_first, shares.reads[1:]))
 
 
 def _sm_ends(
@@ -102,10 +130,7 @@ def _rises(values: FloatArray, first: float) -> FloatArray:
 
 
 def chip_ends(
-    case: Case,
-    placement: Placement,
-    quiet_end: FloatArray,
-    item_cycles: Callable[[], FloatArray],
+    case: Case, placement: Placement, quiet_end: FloatArray, item_cycles: Callable[[], FloatArray]
 ) -> ChipEnds:
     """Return the input of `chip_cycles` for a placement of units (blocks with their items) on SMs.
 
@@ -129,7 +154,7 @@ def chip_ends(
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares, head_start = _wave_shares(waves, item_cycles), gained_cycles(context, sm_finish)
     read_bytes, l2_bytes = _requested_bytes(case, placement)
-    behind = float(sm_finish.max()) - float(fetched.max())
+    parts, behind = _in_parts(case, shares), float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(
         fetching=_sm_ends(fetched, quiet, read_bytes, waits),
         working=_sm_ends(sm_finish, quiet, l2_bytes, waits),
@@ -150,9 +175,13 @@ def chip_ends(
         first_weights_s=first_weights_s(context, case.rules.weights_first, traffic.a_bytes, columns),
         wave_work=shares.work,
         wave_reads=shares.reads,
-        # Co-resident blocks hide each other's waits, and their delays count as stragglers. The exception is a
-        # block that is alone on its SM and streams its weights while B stays in L2
-        queues=not context.co_resident or (context.weights_evict_first and context.crowd == 1),
+        part_work=parts.work,
+        part_reads=parts.reads,
+        # Warps that do not wait hide all queueing, and k-steps of copies through registers contain their
+        # waits. Co-resident blocks hide each other's waits, and their delays count as stragglers. The
+        # exception is a block that is alone on its SM and streams its weights while B stays in L2
+        queues=(case.traits.waits and not case.traits.copies_through_registers)
+        and (not context.co_resident or (context.weights_evict_first and context.crowd == 1)),
         busy_share=busy_share(sm_finish),
     )
 

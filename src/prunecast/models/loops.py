@@ -328,6 +328,10 @@ class ChipEnds(NamedTuple):
     """(waves,) cycles of the items of each wave, without waits for DRAM, divided by those of all items."""
     wave_reads: np.ndarray
     """(waves,) bytes of A and B that DRAM delivers in each wave, divided by those of the whole launch."""
+    part_work: np.ndarray
+    """`wave_work` with the first wave divided into parts (`chip._in_parts`)."""
+    part_reads: np.ndarray
+    """`wave_reads` with the first wave divided into the same parts."""
     queues: bool
     """True if SMs wait in DRAM's queue even when its mean utilization is below 1."""
     busy_share: float
@@ -362,7 +366,7 @@ def queued(ends, reads, evenly, wave_work, wave_reads, order):
     reads : DRAM cycles for A and B, distributed over the waves by `wave_reads`
     evenly : DRAM cycles for C, distributed over the waves by `wave_work`
     wave_work, wave_reads : (waves,) fractions, see `ChipEnds`
-    order : order p of the norm
+    order : order p of the norm; if infinite, a wave lasts as long as the longer of both
     """
     total = 0.0
     for i in range(wave_work.size):
@@ -394,7 +398,8 @@ def chip_cycles(chip, clock_hz, queue_order):
     last_fetch = stretched(fetching, clock_hz * l2_s)
     if chip.queues:
         behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, queue_order)
-        last_fetch = max(last_fetch, behind_queue)
+        in_parts = queued(fetching, reads, writes, chip.part_work, chip.part_reads, np.inf)
+        last_fetch = max(last_fetch, behind_queue, in_parts)
     else:
         last_fetch = max(last_fetch, stretched(fetching, reads + writes))
     requested = clock_hz * (chip.l2_requests_s + earlier * chip.l2_stores_s)

@@ -77,6 +77,9 @@ class ProgramTraits(NamedTuple):
     shared memory one k-step later. No data are requested more than one k-step ahead."""
     waits_for_weights: bool
     """True if warps request weights, then column indices, and wait for both before they request rows of B."""
+    waits: bool
+    """True if warps wait for data or for other warps before the end of their block. False for CSR, whose
+    warps go on with later elements, so that delays at DRAM cost nothing until DRAM is always busy."""
     waits_for_parts: bool
     """True if owners of split tiles wait for the partial sums; if False, another launch adds them."""
     gathered_lines: float
@@ -99,6 +102,7 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
             for program in programs
             for place, i in enumerate(program.begin)
         ),
+        waits=any("WAIT" in i.op.name for p in programs for i in (*p.begin, *p.fill, *p.step, *p.end)),
         waits_for_parts=any(i.op is Op.WAIT_PARTS for program in programs for i in program.end),
         gathered_lines=gather_line_cost(programs),
         stores=store_cost(programs),

@@ -13,9 +13,8 @@ All times are in SM cycles, except in the last line:
 Not modelled: blocks of different SMs that drift apart or read in bursts.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -86,22 +85,8 @@ def _estimate(context: LaunchContext) -> Estimate:
         written_share=1.0 - case.traffic.read_share,
         state=context.conditions.state,
         occupancy=context.fit,
-        explained=_Once(partial(_explained, case, times, placement, settled.clock_hz)),
+        explained=cache(partial(_explained, case, times, placement, settled.clock_hz)),
     )
-
-
-class _Once:
-    """Result of a function that is called at the first access; the function is released afterwards."""
-
-    def __init__(self, make: Callable[[], Explained]) -> None:
-        self._make: Callable[[], Explained] | None = make
-        self._made: Explained | None = None
-
-    def __call__(self) -> Explained:
-        if self._made is None:
-            assert self._make is not None
-            self._made, self._make = self._make(), None
-        return self._made
 
 
 def _item_cycles(case: Case, times: BlockTimes) -> FloatArray:

@@ -30,6 +30,8 @@ class WaveReads(NamedTuple):
     """(waves,) bytes of A, its column indices and B that DRAM reads."""
     waits: FloatArray
     """(items,) fraction of the k-steps of an item that wait for DRAM, see `fetch_again`."""
+    rows: RowsOfItems
+    """Rows of B that each item reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,16 +134,18 @@ def _wave_reads(
     eviction near the capacity limit.
     """
     plan, gpu = context.plan, context.gpu
-    whole, kinds, work = amounts.whole, amounts.kinds, plan.work
-    weight = amounts.tile_reads
+    whole, kinds, work, weight = amounts.whole, amounts.kinds, plan.work, amounts.tile_reads
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
     written = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
     c_bytes = OUTPUT_BYTES[plan.dtype] * written * work.owner
     order = _run_order(plan, resident_blocks)
     count = int(order.wave.max(initial=0)) + 1
-    waves = WaveReads(order.wave, np.zeros(count), np.ones(order.wave.size))
+    b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     # Indices of a tile are read and evicted together with its weights
     weights = whole[:, Quantity.A] + whole[:, Quantity.INDEX]
+    a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
+    rows = _rows_of_items(plan, read, b_key, b_bytes)
+    waves = WaveReads(order.wave, np.zeros(count), np.ones(order.wave.size), rows)
     footprint = weights @ weight + plan.n * bytes_per_token + c_bytes.sum()
     capacity = float(gpu.l2_usable_bytes)
     if footprint <= capacity:
@@ -153,8 +157,6 @@ def _wave_reads(
         # Each k-slice of a split tile reads its own piece. The position of its columns in the map is not a
         # unique key: an empty tile begins where the next tile begins
         a_key = np.asarray(np.unique(a_key * (plan.k + 1) + work.k_start, return_inverse=True)[1], np.int64)
-    b_key = work.token_start.astype(np.int64) // plan.shape.block_n
-    a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
     of_wave = order.wave * (int(b_key.max()) + 1) + b_key
     ranges, first = np.unique(of_wave, return_index=True)
     b_of_wave = np.bincount(order.wave[first], b_bytes[first], count).astype(np.float64)
@@ -165,31 +167,17 @@ def _wave_reads(
         busiest = max(float(cycles) for cycles in pipes) / min(resident_blocks, gpu.sm_count)
         waits = max(1.0 - busiest * gpu.dram_bytes_per_s / (footprint * gpu.max_clock_hz), 0.0)
         abreast = _abreast(plan, order, of_wave, a_bytes, b_bytes, b_of_wave, capacity, read, waits)
-    rows = _rows_of_items(plan, read, b_key, b_bytes, abreast)
+    rows = rows._replace(abreast=abreast)
     # Weights and C, which no item reads again, occupy L2 in proportion to their share of all accesses
     touched = float((rows.size * (rows.stop - rows.start) / rows.segments) @ rows.density)
     others = float((a_bytes + c_bytes).sum()) / max(touched, 1.0)
     kept = capacity / np.maximum(b_of_wave * (1.0 + others), 1.0)
-    again = fetch_again(
-        order.order,
-        order.wave,
-        a_key,
-        a_bytes,
-        rows,
-        c_bytes,
-        capacity,
-        kept,
-        int(a_key.max()) + 1,
-        waves.read_bytes,
-        waves.waits,
-    )
+    again = fetch_again(order, a_key, a_bytes, rows, c_bytes, capacity, kept, int(a_key.max()) + 1, waves)
     return float(again), waves
 
 
-def _rows_of_items(
-    plan: KernelPlan, read: RowsRead, token_range: _Int64Array, b_bytes: FloatArray, abreast: _Int64Array
-) -> RowsOfItems:
-    """Return the rows of B that each item reads, by segments of A's columns.
+def _rows_of_items(plan: KernelPlan, read: RowsRead, b_key: _Int64Array, b_bytes: FloatArray) -> RowsOfItems:
+    """Return the rows of B that each item reads, by segments of A's columns; all items are in one group.
 
     If no tile is split there is one segment, since every item reads all rows that its tile keeps. Kept
     columns are modelled as evenly spaced: the k-th of a tile's K' columns is at k / K' of A's columns.
@@ -198,14 +186,14 @@ def _rows_of_items(
     parts = int(work.parts.max(initial=1))
     segments = max(min(SEGMENTS, MOST_SEGMENTS // parts), 1) * parts if parts > 1 else 1
     return RowsOfItems(
-        key=token_range,
+        key=b_key,
         size=b_bytes,
         start=segments * work.k_start / kept,
         stop=segments * work.k_stop / kept,
         density=np.minimum(read.share(kept / segments, segments), 1.0),
-        abreast=abreast,
+        abreast=np.zeros_like(b_key),
         segments=segments,
-        keys=int(token_range.max()) + 1,
+        keys=int(b_key.max(initial=-1)) + 1,
     )
 
 

@@ -11,7 +11,8 @@ from prunecast.models.block_times import BlockTimes, ring_steps
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.loops import BlockLists, list_costs, list_ends, run_down
-from prunecast.models.terms import FloatArray
+from prunecast.models.prefetch import unposted_bytes
+from prunecast.models.terms import FloatArray, Quantity
 
 EXACT_WAVES = 64
 """Number of waves at the end of a launch whose units are scheduled one by one. Earlier waves are assumed to
@@ -56,58 +57,30 @@ class Placement:
         object.__setattr__(self, "sm_finish", self.slot_finish.max(axis=1))
 
 
-class _Seats(NamedTuple):
-    """Block slots of a launch and the part of the placement that does not depend on the units' durations."""
-
-    slots: int
-    """Slots of each SM."""
-    in_flight: int
-    """Number of units that start when the launch begins."""
-    early: int
-    """Number of units in the waves before the last `EXACT_WAVES` waves."""
-    places: npt.NDArray[np.int64]
-    """(units after the `early` ones,) SM of units that start when the launch begins; -1 for all others."""
-    in_turn: npt.NDArray[np.int64]
-    """(units,) SM of each unit in round-robin order."""
-    sms: int
-    """Number of SMs."""
-
-
-def _seats_of(context: LaunchContext, units: int) -> _Seats:
-    """Return the block slots of a launch of `units` units, and the SMs of the units that start at once.
-
-    These units are assigned to SMs round robin, or to the slots of `LaunchContext.places` if it is given.
-    """
-    sms, blocks_per_sm = context.gpu.sm_count, context.fit.blocks_per_sm
-    in_flight = min(context.plan.blocks, context.held, units)
-    early = max(units - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
-    places = np.full(units - early, -1, np.int64)
-    first = np.arange(in_flight) if context.places is None else context.places[:in_flight]
-    places[:in_flight] = first % sms
-    in_turn = np.arange(units) % sms
-    return _Seats(blocks_per_sm, in_flight, early, places, in_turn, sms)
-
-
 def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -> Placement:
     """Return the placement of units by list scheduling; units that are resident on one SM share its pipes.
 
-    A slot that becomes free runs the next unit. With r units on an SM, each of them completes the fraction
-    1 / max(alone, r * demand) of its work per cycle.
+    Units that start at once are assigned to SMs round robin, or to the slots of `LaunchContext.places` if it
+    is given. A slot that becomes free runs the next unit. With r units on an SM, each of them completes the
+    fraction 1 / max(alone, r * demand) of its work per cycle.
 
     Parameters
     ----------
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which a unit occupies the busiest pipe of its SM
     """
-    seats = _seats_of(context, alone.size)
-    early, in_flight = seats.early, seats.in_flight
-    finish, sm = np.zeros((seats.sms, seats.slots)), seats.in_turn.copy()
+    sms, in_flight = context.gpu.sm_count, min(context.plan.blocks, context.held, alone.size)
+    early = max(alone.size - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
+    places = np.full(alone.size - early, -1, np.int64)
+    first = np.arange(in_flight) if context.places is None else context.places[:in_flight]
+    places[:in_flight] = first % sms
+    finish, sm = np.zeros((sms, context.fit.blocks_per_sm)), np.arange(alone.size) % sms
     end = np.zeros(alone.size)
     if not early:
-        run_down(alone, demand, seats.places, finish, sm, end)
+        run_down(alone, demand, places, finish, sm, end)
     else:
-        run_down(alone[early:], demand[early:], seats.places, finish, sm[early:], end[early:])
-        shared = np.maximum(alone[:early], in_flight / seats.sms * demand[:early])
+        run_down(alone[early:], demand[early:], places, finish, sm[early:], end[early:])
+        shared = np.maximum(alone[:early], in_flight / sms * demand[:early])
         before = float(shared.sum()) / in_flight
         finish[finish > 0.0] += before
         end[early:] += before
@@ -180,17 +153,17 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
 def later_burst_cycles(case: Case) -> float:
     """Return the cycles that blocks after the first wave wait because all of a wave request weights at once.
 
-    `first_burst_cycles` is this wait for the first wave. In co-resident launches, the first wave has
-    requested its weights during the preceding launch, but later waves have not. Their blocks start together
-    if blocks of the wave before are equal, and wait for all weights that they have requested. With this wait,
-    the mean error of 17 layers (`benchmarks/measured/h200-sxm-small-n-rounds-2026-11-29.csv`) is 8.4 instead
-    of 10.9 %. The result is 0 for other launches, and for blocks that do not wait for weights.
+    `first_burst_cycles` is this wait for the first wave. Blocks of later waves start together if blocks of
+    the wave before are equal, and wait for all weights that they have requested. With this wait, the mean
+    error of 17 layers (`benchmarks/measured/h200-sxm-small-n-rounds-2026-11-29.csv`) is 8.4 instead of
+    10.9 %. The result is 0 for blocks that do not wait for weights.
     """
     later = case.traffic.waves.of_item > 0
-    if not (case.context.co_resident and case.traits.waits_for_weights and later.any()):
+    if not (case.traits.waits_for_weights and later.any()):
         return 0.0
     columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)
-    requested = np.minimum(columns[later], ring_steps(case) * case.plan.shape.block_k).sum()
+    ring = ring_steps(case.context.programs, case.plan.resources.stages) * case.plan.shape.block_k
+    requested = np.minimum(columns[later], ring).sum()
     waves = case.plan.blocks / case.blocks_in_flight - 1.0
     weights_s = case.traffic.a_bytes / case.gpu.dram_bytes_per_s * float(requested / columns.sum())
     return LATER_BURST_SHARE * weights_s / max(waves, 1.0) * case.gpu.max_clock_hz
@@ -213,13 +186,17 @@ def first_burst_cycles(case: Case) -> float:
     if case.traits.runs_ahead or context.co_resident:
         return 0.0
     columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)
-    of_wave = columns[traffic.waves.of_item == 0]
+    first = traffic.waves.of_item == 0
+    of_wave = columns[first]
     if not of_wave.any():
         return 0.0
-    requested = np.minimum(of_wave, ring_steps(case) * case.plan.shape.block_k).sum()
-    requested_share = float(requested / of_wave.sum())
+    weights = float(case.amounts.whole[case.amounts.kinds.of_item, Quantity.A] @ first)
+    ring = ring_steps(context.programs, case.plan.resources.stages) * case.plan.shape.block_k
+    # Blocks that load weights before their first rows of B request only these at once
+    requested = unposted_bytes(context, case.blocks_in_flight) / max(weights, 1.0)
+    requested = min(requested or float(np.minimum(of_wave, ring).sum() / of_wave.sum()), 1.0)
     if case.traits.waits_for_weights:
-        dram_cycles = requested_share * case.first_reads_s * gpu.max_clock_hz
+        dram_cycles = requested * case.first_reads_s * gpu.max_clock_hz
         return WEIGHTS_BURST_SHARE * max(dram_cycles - gpu.dram_latency_cycles, 0.0)
     l2_s = L2Seconds.of(context, case.amounts, traffic).reads * float(of_wave.sum() / columns.sum())
-    return BURST_SHARE * requested_share * max(case.first_reads_s, l2_s) * gpu.max_clock_hz
+    return BURST_SHARE * requested * max(case.first_reads_s, l2_s) * gpu.max_clock_hz
