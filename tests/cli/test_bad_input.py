@@ -240,3 +240,11 @@ def test_sweep_begins_no_file_of_results(refused, tmp_path, monkeypatch, argumen
 
 def test_gpus(refused):
     assert "nearest: a10" in refused("gpus", "a1000")
+
+
+def test_a_timeline_of_several_layers_says_how_many(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("two.npz", a=rng.random((64, 64), np.float32), b=rng.random((64, 64), np.float32))
+    line = refused("timeline", "two.npz", "-n", "64")
+    assert line.startswith("timeline takes one layer and a kernel that runs it, got 2 layers")

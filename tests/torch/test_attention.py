@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from prunecast.errors import BadInput  # noqa: E402
-from prunecast.torch import attention_kernels, masked_attention, prepare_attention  # noqa: E402
+from prunecast.torch import attention, attention_kernels, masked_attention, prepare_attention  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -281,3 +281,16 @@ def test_launches_of_many_sizes_are_not_kept_for_ever(monkeypatch):
         y = masked_attention._attend_on_cuda(x, x, x, None, 1.0, False)
         assert torch.equal(y, torch.ones(1, keys, 1, 8))
         assert len(masked_attention._CALLS) <= 3
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "past_key_values", "position_ids"])
+def test_a_mask_of_ones_is_added_only_where_nothing_says_which_tokens_count(name):
+    module, seen = torch.nn.Identity(), []
+    module.forward = lambda ids, **given: seen.append(given)
+    module.register_forward_pre_hook(attention._give_mask, with_kwargs=True)
+    module(IDS)
+    assert torch.equal(seen.pop()["attention_mask"], torch.ones_like(IDS))
+    module(IDS, **{name: "something"})
+    assert seen.pop() == {name: "something"}
+    module(IDS.float())
+    assert seen.pop() == {}

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from prunecast.errors import BadInput  # noqa: E402
+from prunecast.hardware import load_gpu  # noqa: E402
 from prunecast.kernels import run_reference  # noqa: E402
+from prunecast.models import estimate  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
 from prunecast.torch import Pruner, SparseConv2d, TileSparseConv2d, sparsify  # noqa: E402
 from prunecast.torch.planes import images_in, in_planes, planes_behind, planes_of  # noqa: E402
@@ -229,3 +232,12 @@ def test_sparsify_leaves_convolutions_where_not():
     done = sparsify(model, "tile-wise:16", gpu=GPU, max_tokens=64, sparsity=0.6, target=["1"], quiet=True)
     assert done.layers == ("1",)
     assert type(model[0]) is torch.nn.Conv2d
+
+
+def test_the_seconds_of_a_call_are_those_of_its_plan():
+    conv, mask = pruned_conv(channels=64, filters=64)
+    module = SparseConv2d.from_conv(conv, mask, pattern="tile-wise:16", gpu=GPU)
+    of_14 = SimpleNamespace(convolution=SimpleNamespace(batch=8, height=14, width=14))
+    plan = module.plan(module.call(8, 14, 14))
+    assert plan.n >= 8 * 14 * 14
+    assert module.seconds(of_14) == estimate(plan, load_gpu(GPU)).seconds

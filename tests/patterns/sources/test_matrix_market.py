@@ -4,7 +4,7 @@ from scipy import io, sparse
 
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
-from prunecast.patterns.sources import read_weights
+from prunecast.patterns.sources import matrix_market, read_weights
 
 BANNER = "%%MatrixMarket matrix"
 
@@ -98,3 +98,10 @@ def test_files_that_cannot_be_used(tmp_path, text, message):
     with pytest.raises(BadInput, match=f"fc.mtx: .*{message}") as caught:
         layer_of(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("piece", range(1, 12))
+def test_numbers_are_the_same_wherever_a_piece_of_the_file_ends(piece, tmp_path, monkeypatch):
+    monkeypatch.setattr(matrix_market, "PIECE", piece)
+    layer = layer_of(tmp_path, f"{BANNER} array real general\n2 2\n10\n 2.5\n\n-3e1 44")
+    np.testing.assert_array_equal(layer.weights, [[10, -30], [2.5, 44]])
