@@ -174,3 +174,11 @@ def test_cases_whose_cause_was_mended_stay_within_ten_percent(gpu: str, kernel: 
     found = timed(drawn(gpu, kernel, seed))
     assert found is not None
     assert found.within(0.10), found.line()
+
+
+@pytest.mark.parametrize("seed", [12018, 12020])
+def test_few_blocks_whose_stages_do_not_hide_dram_wait_in_each_step(seed: int) -> None:
+    """cuSPARSELt on an H200: a step lasts 250 cycles with data in L2, and 300 with data from DRAM."""
+    pair = timed(drawn("h200-sxm", "cusparselt", seed))
+    assert pair is not None
+    assert pair.within(0.05)

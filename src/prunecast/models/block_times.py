@@ -135,8 +135,9 @@ class _Blocks(NamedTuple):
 def _sampled(case: Case) -> _Blocks:
     """Return both versions of the block to sample, and the k-steps for which `far` applies.
 
-    Once the pipeline stages are filled, they hide the latency of DRAM, so that later k-steps are sampled with
-    data in L2 (`chip.py` accounts for DRAM bandwidth). Copies through registers run only one k-step ahead, so
+    Once the pipeline stages are filled, they hide the latency of L2, and that of DRAM if there are enough of
+    them. Items of the first wave read from DRAM in all k-steps, later ones from L2 after the first steps
+    (`chip.py` accounts for DRAM bandwidth). Copies through registers run only one k-step ahead, so
     these blocks wait in every k-step with data from DRAM (`_step_wait_cycles`). Blocks of co-resident
     launches read their weights from DRAM, each byte once; their rows of B may already be in L2 because
     another block has read them.
@@ -170,7 +171,7 @@ def _sampled(case: Case) -> _Blocks:
         return _Blocks(
             near, far_block, float(columns @ case.traffic.waves.waits / max(columns.sum(), 1.0)), 0
         )
-    return _Blocks(near, far_block, 0.0, far_block.ring)
+    return _Blocks(near, far_block, min(case.blocks_in_flight / max(plan.item_count, 1), 1.0), far_block.ring)
 
 
 def _step_wait_cycles(case: Case) -> int:
