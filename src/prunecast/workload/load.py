@@ -348,7 +348,7 @@ def _uncounted(source: Source) -> Iterator[Skipped]:
         kind = config.get("model_type")
         why = f"model_type {kind!r:.40} is not known"
         if kind in families():
-            why = f"other sizes than its matrices have, or parts that a {kind} has not"
+            why = f"other sizes or layers than its matrices have, or parts that a {kind} has not"
         yield Skipped(layer=CONFIG, reason=f"{why}: {ONLY_MATRICES}")
 
 

@@ -24,7 +24,7 @@ from prunecast.patterns import weigh
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources.roles import expert_names
 from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_named
-from prunecast.workload.graph.config import LAYER, node_of
+from prunecast.workload.graph.config import CONFIG, LAYER, node_of
 from prunecast.workload.graph.removal import Removal, counts_of, kept_of_layer, key_groups, step_of, without
 from prunecast.workload.graph.shapes import LayerSizes, Transformer
 
@@ -240,9 +240,14 @@ def choose_parts(
 
     Raises
     ------
-    BadInput : parts that cannot be removed (see `removal.without`), tensors that do not fit the sizes, or
-        missing statistics
+    BadInput : parts that cannot be removed (see `removal.without`), tensors that do not fit the sizes, no
+        tensor of a layer, or missing statistics
     """
+    missing = set(range(shape.layers)) - {layer_of(name) for name in tensors}
+    if missing:
+        raise BadInput(
+            f"{path}: no tensor is of layer {min(missing)}, but its {CONFIG} has {shape.layers} layers"
+        )
     after, counts = without(str(path), shape, removals), counts_of(shape)
     has_reap = known is not None and any(known.expert_saliency(i) is not None for i in range(shape.layers))
     weighed = "magnitude" if known is None else "inputs"

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from prunecast.codesign import predict
+from prunecast.codesign import predict, prune
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
 from prunecast.workload.graph import ModelGraph, parse_workload
 from prunecast.workload.graph.config import checkpoint_shape, graph_of_tensors, node_of
 from prunecast.workload.graph.shapes import transformers
+from prunecast.workload.layers import Removed
 
 LLAMA = {
     "model_type": "llama",
@@ -95,6 +96,21 @@ def test_experts_are_products_of_their_own_which_run_as_often_as_tokens_choose_t
     experts = [p for name, p in graph.products.items() if "experts" in name]
     assert len(experts) == 2 * 3 * 4
     assert {(p.copies, p.runs, p.n) for p in experts} == {(1, 0.5, 1)}
+
+
+def test_a_layer_without_matrices_is_neither_timed_nor_removed(tmp_path):
+    layers = LLAMA["num_hidden_layers"]
+    source = folder(tmp_path, LLAMA)
+    assert predict(source, workload="prefill:512", **SETTINGS).whole is not None
+    (source / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": layers + 1}))
+    table = predict(source, workload="prefill:512", **SETTINGS)
+    assert table.whole is None
+    assert {row.layer for row in table} == {n for n in tensors_of(LLAMA) if "_proj" in n}
+    assert any("other sizes or layers than its matrices" in skipped.reason for skipped in table.skipped)
+    for part in ("widths:0.5", "layers:0.5"):
+        with pytest.raises(BadInput, match=f"no tensor is of layer {layers}, .* {layers + 1} layers"):
+            prune(Removed(weights=source, parts=[part]), pattern="dense", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("config", [LLAMA, MIXTRAL])

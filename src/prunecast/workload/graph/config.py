@@ -245,7 +245,7 @@ def graph_of_tensors(
 
     Returns
     -------
-    the graph, or None if the shape of a matrix contradicts the configuration
+    the graph, or None if the shape of a matrix or the number of layers contradicts the configuration
     """
     model = transformer_graph(name, shape, run, runtime, by_matrix=True)
     tensors: dict[str, list[str]] = {}
@@ -259,6 +259,9 @@ def graph_of_tensors(
         if size != (model[node].m, model[node].k):
             return None
         tensors.setdefault(node, []).append(tensor)
+    # A layer without matrices would be counted, although no file has its weights
+    if len({node.split(".")[1] for node in tensors if node.startswith("layer.")}) < shape.layers:
+        return None
     known = counted.union(*tensors.values())
     return _renamed(model, tensors, {t: size for t, size in matrices.items() if t not in known}, run)
 
