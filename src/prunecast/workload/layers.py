@@ -122,7 +122,8 @@ class Removed:
         if uneven is not None and not config.is_file():
             raise BadInput(f"{self.weights}: {uneven} is of a Hugging Face folder, whose weights are read")
         if config.is_file():
-            check_sizes(config, found)
+            has_fewer_widths = any(each.part == "widths" for each in self.removals)
+            check_sizes(config, found, has_fewer_widths=has_fewer_widths)
         return found
 
     def chosen(self) -> RemovedParts:

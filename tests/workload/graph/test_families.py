@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from prunecast.errors import BadInput
 from prunecast.workload.graph import Pass, config
 from prunecast.workload.graph.config import checkpoint_shape, graph_of_tensors
 from prunecast.workload.graph.families import families, families_of
 from prunecast.workload.graph.shapes import Transformer, transformers
+from prunecast.workload.layers import Removed
 
 FOLDER = resources.files("prunecast.workload.graph")
 TEXT = FOLDER.joinpath("families.toml").read_text(encoding="utf-8")
@@ -51,6 +53,24 @@ def test_a_family_is_an_entry_and_nothing_else(tmp_path: Path, monkeypatch: pyte
     assert (model[tensor].m, model[tensor].k) == (64, 64)
     assert "layer.0.output" not in model.graph
     config._parts.cache_clear()
+
+
+def test_widths_that_config_json_does_not_state_are_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"model_type": "smollm", "d_model": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps({**sizes, "vocab_size": 9}))
+
+    def left(rows: str, part: str) -> Transformer:
+        extended = families_of(tomllib.loads(TEXT + rows))
+        monkeypatch.setattr(config, "families", lambda: extended)
+        return Removed(weights=tmp_path, parts=[part]).sizes()
+
+    assert left(NEW, "widths:0.5").feed_forward == 96
+    fixed = NEW.replace('names = ["d_ff"], ', "")
+    assert left(fixed, "layers:0.5").layers == 1
+    with pytest.raises(BadInput, match="widths are not removed from a smollm"):
+        left(fixed, "widths:0.5")
 
 
 SOUND = {

@@ -152,12 +152,12 @@ CHANGED = ("layers", "heads", "key_heads", "head_width", "feed_forward", "expert
 """Sizes of `Transformer` that a configuration must contain anew after parts were removed."""
 
 
-def check_sizes(path: Path, shape: Transformer) -> None:
+def check_sizes(path: Path, shape: Transformer, *, has_fewer_widths: bool) -> None:
     """Raise BadInput for sizes that the library `transformers` cannot load for this model type.
 
     Heads can only be removed if the configuration has a field for the width of a head. Otherwise
     `transformers` divides the hidden features by the number of heads that are left, and expects matrices of
-    other sizes.
+    other sizes. Widths can only be removed if the configuration has a field for them.
     """
     config = read_config(path)
     kind, family = config.get("model_type"), families().get(_family_name(config))
@@ -165,6 +165,10 @@ def check_sizes(path: Path, shape: Transformer) -> None:
         raise BadInput(
             f"{path}: heads are not removed from a {kind}, whose configuration has no width of a head: "
             "transformers divides the features by the heads"
+        )
+    if family is not None and has_fewer_widths and not family.names("feed_forward"):
+        raise BadInput(
+            f"{path}: widths are not removed from a {kind}, whose configuration has no feed-forward width"
         )
     if kind in HEADS_DIVIDE and shape.hidden % shape.heads:
         raise BadInput(
