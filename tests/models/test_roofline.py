@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.agreement import drawn
 from prunecast.choice import fastest_plan
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
@@ -21,7 +22,7 @@ from prunecast.launch import launch_context
 from prunecast.launch.context import launch_costs
 from prunecast.models.block_times import block_times
 from prunecast.models.case import LEVELS
-from prunecast.models.chip import QUEUE_ORDER, chip_ends
+from prunecast.models.chip import PARTS, QUEUE_ORDER, chip_ends
 from prunecast.models.loops import chip_cycles
 from prunecast.models.rates import store_rate
 from prunecast.models.roofline import estimate, look_up
@@ -370,6 +371,16 @@ def test_only_weights_are_requested_before_the_preceding_launch_ends():
     without = slow._replace(early_weights=0.0)
     cycles, whole = (chip_cycles(one, gpu.max_clock_hz, QUEUE_ORDER) for one in (slow, without))
     assert cycles == pytest.approx(whole - ends.early_weights)
+
+
+@pytest.mark.parametrize(("kernel", "seed", "queues"), [("tile-wise", 5, True), ("csr", 2, False)])
+def test_only_launches_that_wait_in_the_queue_of_dram_are_divided_into_parts(kernel, seed, queues):
+    gpu = load_gpu("h200-sxm")
+    case = look_up(launch_context(drawn("h200-sxm", kernel, seed).plan(), gpu))
+    units, item_cycles = unit_costs(case, block_times(case)), np.ones(case.plan.item_count)
+    ends = chip_ends(case, place_blocks(case, units), units.quiet, lambda: item_cycles)
+    assert ends.queues is queues
+    assert ends.part_work.size == ends.wave_work.size + (PARTS - 1) * queues
 
 
 def test_clock_follows_the_load():

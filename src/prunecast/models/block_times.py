@@ -168,9 +168,8 @@ def _sampled(case: Case) -> _Blocks:
     if case.traits.copies_through_registers:
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
         far_block = _block(far._replace(read_latency=far.read_latency + _step_wait_cycles(case)))
-        return _Blocks(
-            near, far_block, float(columns @ case.traffic.waves.waits / max(columns.sum(), 1.0)), 0
-        )
+        share = float(columns @ case.traffic.waves.waits / max(columns.sum(), 1.0))
+        return _Blocks(near, far_block, share, 0)
     return _Blocks(near, far_block, min(case.blocks_in_flight / max(plan.item_count, 1), 1.0), far_block.ring)
 
 
@@ -212,16 +211,14 @@ def in_step_by_rows(case: Case, concurrent: npt.NDArray[np.bool_]) -> float:
     concurrent : (items,) items that run at the same time
     """
     plan, tiles = case.plan, case.plan.tiles
-    tile, begin, end = (
-        column[concurrent] for column in (plan.work.tile, plan.work.k_start, plan.work.k_stop)
-    )
+    work = plan.work
+    tile, begin, end = (column[concurrent] for column in (work.tile, work.k_start, work.k_stop))
     # Tiles with equal sums of their column numbers nearly always have the same columns. Different tiles
     # of whole blocks can have equal sums too; they then wait 16 cycles more per k-step (block:64x64, T4)
     before = np.concatenate(([0], np.cumsum(tiles.column_index, dtype=np.int64)))
     sums = np.diff(before[tiles.column_start])[tile]
-    group, sizes = np.unique(np.stack((sums, begin, end)), axis=1, return_inverse=True, return_counts=True)[
-        1:
-    ]
+    columns = np.stack((sums, begin, end))
+    group, sizes = np.unique(columns, axis=1, return_inverse=True, return_counts=True)[1:]
     same = sizes[group].astype(np.float64)
     share = np.minimum(case.rules.read.share(tiles.kept_per_tile), 1.0)[tile]
     # For tiles that keep the fractions s_1 and s_2 of the rows: (s_1 s_2)^(n / 2), between s_1^n and s_2^n
@@ -286,9 +283,8 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
             first_demand = demand
     near = blocks.near
     quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), first)
-    return BlockTimes(
-        first, refill, later, first_demand, demand, quiet, np.full_like(first, near.after_parts(item))
-    )
+    after_parts = np.full_like(first, near.after_parts(item))
+    return BlockTimes(first, refill, later, first_demand, demand, quiet, after_parts)
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:

@@ -57,9 +57,8 @@ def bounds_of(
         for level, cycles in levels.items()
     }
     partitions = min(float(rates.sub_partitions), amounts.tensor_warps)
-    bounds["tensor"] = max(
-        bounds["tensor"], float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
-    )
+    of_largest_unit = float(levels["tensor"].max(initial=0.0)) * rates.sub_partitions / partitions
+    bounds["tensor"] = max(bounds["tensor"], of_largest_unit)
     bounds["l2"] = L2Seconds.of(context, amounts, traffic).all * clock_hz
     reads = (traffic.compulsory_bytes + traffic.merged_bytes - traffic.c_bytes) / gpu.dram_bytes_per_s
     bounds["dram"] = (reads + traffic.c_bytes / gpu.dram_write_bytes_per_s) * clock_hz

@@ -27,7 +27,7 @@ applied to each interval between the ends of two SMs, now to each wave; the orde
 
 PARTS, POINTS = 8, 16
 """Parts of the first wave, and columns of A that stand for those of an unsplit item (`_in_parts`). A k-slice
-has as many. Kind: choice."""
+has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice."""
 
 OF_READS = (Quantity.A, Quantity.B, Quantity.INDEX)
 
@@ -74,13 +74,12 @@ def _in_parts(case: Case, shares: _WaveShares) -> _WaveShares:
     Blocks of the first wave begin together and advance at the same rate. A tile with few kept columns passes
     through K faster and reads its rows from DRAM before other tiles need them: most rows are read early, and
     later k-steps find theirs in L2. Other reads are distributed evenly. The first wave is not divided if
-    blocks of the second one start before it has ended, since their reads fill the gaps, nor for copies
-    through registers, whose k-steps contain their waits for DRAM.
+    blocks of the second one start before it has ended, since their reads fill the gaps.
     """
     plan, waves = case.plan, case.traffic.waves
     first = np.flatnonzero((waves.of_item == 0) & (plan.steps_per_item > 0))
     replaced = plan.schedule is not Schedule.STATIC and shares.work.size > 1
-    if replaced or case.traits.copies_through_registers or not first.size:
+    if replaced or not first.size:
         return shares
     steps = plan.steps_per_item[first].astype(np.float64)
     points = POINTS if waves.rows.segments == 1 else POINTS // SEGMENTS
@@ -154,7 +153,13 @@ def chip_ends(
     l2, traffic, waves = L2Seconds.of(context, case.amounts, case.traffic), case.traffic, case.traffic.waves
     shares, head_start = _wave_shares(waves, item_cycles), gained_cycles(context, sm_finish)
     read_bytes, l2_bytes = _requested_bytes(case, placement)
-    parts, behind = _in_parts(case, shares), float(sm_finish.max()) - float(fetched.max())
+    # Warps that do not wait hide all queueing, and k-steps of copies through registers contain their waits.
+    # Co-resident blocks hide each other's waits, and their delays count as stragglers. The exception is a
+    # block that is alone on its SM and streams its weights while B stays in L2
+    blocks_hide_waits = context.co_resident and not (context.weights_evict_first and context.crowd == 1)
+    queues = case.traits.waits and not case.traits.copies_through_registers and not blocks_hide_waits
+    parts = _in_parts(case, shares) if queues else shares
+    behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(
         fetching=_sm_ends(fetched, quiet, read_bytes, waits),
         working=_sm_ends(sm_finish, quiet, l2_bytes, waits),
@@ -177,11 +182,7 @@ def chip_ends(
         wave_reads=shares.reads,
         part_work=parts.work,
         part_reads=parts.reads,
-        # Warps that do not wait hide all queueing, and k-steps of copies through registers contain their
-        # waits. Co-resident blocks hide each other's waits, and their delays count as stragglers. The
-        # exception is a block that is alone on its SM and streams its weights while B stays in L2
-        queues=(case.traits.waits and not case.traits.copies_through_registers)
-        and (not context.co_resident or (context.weights_evict_first and context.crowd == 1)),
+        queues=queues,
         busy_share=busy_share(sm_finish),
     )
 
@@ -191,10 +192,8 @@ def _requested_bytes(case: Case, placement: Placement) -> FloatArray:
     whole, sms = case.amounts.whole, placement.sm_finish.size
     of_kinds = np.stack((whole[:, OF_READS].sum(axis=1), whole[:, Quantity.L2]), axis=1)
     units = units_of(case.plan, of_kinds[case.amounts.kinds.of_item])
-    reads, through_l2 = units.T
-    return np.stack(
-        (np.bincount(placement.sm, reads, sms), np.bincount(placement.sm, through_l2, sms)), dtype=np.float64
-    )
+    reads = np.bincount(placement.sm, units[:, 0], sms)
+    return np.stack((reads, np.bincount(placement.sm, units[:, 1], sms)), dtype=np.float64)
 
 
 def last_reads(placement: Placement, quiet: FloatArray) -> FloatArray:

@@ -1,8 +1,8 @@
 """Jitted loops of the performance models, on plain arrays and numbers.
 
 `waves.py`, `chip.py` and `bounds.py` call these functions and define their quantities. The functions write
-their results to arrays named `out_*`. `settle` is a Python
-function: it calls `chip_cycles` until the clock no longer changes.
+their results to arrays named `out_*`. `settle` is an ordinary Python function: it calls `chip_cycles` until
+the clock no longer changes.
 """
 
 from typing import Any, NamedTuple
@@ -302,8 +302,8 @@ class ChipEnds(NamedTuple):
     that have finished. Also, if some SMs end early, fewer blocks can delay the end as stragglers."""
     early_weights: float
     """Cycles that a launch limited by DRAM saves, since blocks that start early request their weights during
-    the preceding launch: the head start, at most start and set-up of a block, times the fraction of weights
-    in all bytes of A and B."""
+    the preceding launch: the head start, at most the cycles in which a block starts, times the fraction of
+    weights in all bytes of A and B."""
     extra_latency: float
     """Cycles by which stragglers delay the end of the launch."""
     earlier_share: float
@@ -329,7 +329,7 @@ class ChipEnds(NamedTuple):
     wave_reads: np.ndarray
     """(waves,) bytes of A and B that DRAM delivers in each wave, divided by those of the whole launch."""
     part_work: np.ndarray
-    """`wave_work` with the first wave divided into parts (`chip._in_parts`)."""
+    """`wave_work` with the first wave divided into parts (`chip._in_parts`), which only `queues` needs."""
     part_reads: np.ndarray
     """`wave_reads` with the first wave divided into the same parts."""
     queues: bool

@@ -10,7 +10,9 @@ All times are in SM cycles, except in the last line:
 - seconds = launch floor + cycles / clock. The clock depends on tensor duty, L2 and DRAM traffic. The floor is
             the time per launch of back-to-back empty kernels, which start and drain too: it is added in full.
 
-Not modelled: blocks of different SMs that drift apart or read in bursts.
+Reads of a launch in bursts are modelled only for the first stages of a wave (`waves.py`) and for the first
+wave of unequal tiles (`chip._in_parts`). Blocks of different SMs that drift apart count only for what DRAM
+reads again (`traffic._abreast`).
 """
 
 from dataclasses import replace

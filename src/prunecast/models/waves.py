@@ -25,10 +25,12 @@ stages of all blocks. Kind: fitted to the simulator on 326 random layers of eigh
 11, 9, 8 and 10 layers differ by more than 10 %."""
 
 WEIGHTS_BURST_SHARE = 0.8
-"""`BURST_SHARE` of blocks that wait for all weights that they have requested (`waits_for_weights`), of the
-time of the weights at DRAM beyond the latency of the column indices. Kind: fitted to the simulator on 200
-random layers of small-n on the A100 and the RTX 4090 (2026-11-29). With 0.6, 0.7, 0.8 and 0.9 the mean
-difference between closed form and simulator is 2.28, 2.11, 2.11 and 2.26 %."""
+"""`BURST_SHARE` of blocks that wait for all weights that they have requested (`waits_for_weights`). It is a
+fraction of DRAM's time beyond its latency, which the wait for column indices contains. The time is that of
+all reads of the first wave (`Case.first_reads_s`), B and evicted C included, times the fraction of the wave's
+weights that blocks request at once. Kind: fitted to the simulator on 200 random layers of small-n on the
+A100 and the RTX 4090 (2026-11-29). With 0.6, 0.7, 0.8 and 0.9 the mean difference between closed form and
+simulator is 2.28, 2.11, 2.11 and 2.26 %."""
 
 LATER_BURST_SHARE = 0.6
 """Wait of a block of a later wave, as a fraction of the time in which DRAM delivers all weights that its wave

@@ -195,11 +195,10 @@ def simulate_launch(context: LaunchContext, *, policy: str = "gty", guess: Guess
         settled = settle(placed, policy=policy, guess=guess)
         gap = launch_gap(placed, settled.run, settled.clock_hz)
         shares.append(share)
-        results.append(
-            run_result(
-                placed, settled.lowered, settled.run, gap.cycles, gap.launch_s, clock_hz=settled.clock_hz
-            )
+        result = run_result(
+            placed, settled.lowered, settled.run, gap.cycles, gap.launch_s, clock_hz=settled.clock_hz
         )
+        results.append(result)
     return _mean(shares, results)
 
 

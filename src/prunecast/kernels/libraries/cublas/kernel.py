@@ -169,6 +169,5 @@ def _as_launched(config: Ranked, m: int, n: int, gpu: GpuSpec) -> LibraryKernel:
 def _assign(parts: WorkList, config: TileConfig, gpu: GpuSpec) -> Assigned:
     if config.tensor_path != "wgmma":
         return assign_hardware(parts)
-    return assign_longest_first(
-        parts, parts.k_stop - parts.k_start, resident_blocks(config, gpu, parts.tile.size)
-    )
+    blocks = resident_blocks(config, gpu, parts.tile.size)
+    return assign_longest_first(parts, parts.k_stop - parts.k_start, blocks)
