@@ -14,7 +14,7 @@ from benchmarks.house.limits import Numbers, lowered, read_limits
 from benchmarks.house.sources import PACKAGE, Source, granularity, read_sources, token_lines
 
 ROOT = Path(__file__).resolve().parents[2]
-NUMBER_ROOMS = ("kernels", "launch")
+NUMBER_ROOMS = ("kernels", "launch", "models")
 """Packages whose constants belong into files with value, unit, kind and source."""
 
 

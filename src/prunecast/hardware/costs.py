@@ -136,7 +136,8 @@ def read_costs(folder: Traversable, kernel: str, compute_capability: int) -> Cos
     # The nearest architecture is first: the same major version, then the closest number, then the older one
     nearness = {found: (found // 10 != wanted // 10, abs(found - wanted), found) for found in files}
     for capability in sorted(files, key=nearness.__getitem__):
-        for name, cost in _read(files[capability], kernel).items():
+        where = f"{kernel}/costs/{files[capability].name}"
+        for name, cost in read_entries(files[capability], where).items():
             if name in entries:
                 continue
             if capability != wanted:
@@ -160,8 +161,13 @@ def _capability(name: str) -> int:
     return int(found[1])
 
 
-def _read(file: Traversable, kernel: str) -> dict[str, Cost]:
-    where = f"{kernel}/costs/{file.name}"
+def read_entries(file: Traversable, where: str) -> dict[str, Cost]:
+    """Return the entries of one file by name; `where` names the file in messages.
+
+    Raises
+    ------
+    BadInput : the file or an entry is invalid, see `read_costs`
+    """
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ from prunecast.plan.program import WarpProgram
 Index = npt.NDArray[np.int64]
 LARGEST_TABLE = 2**22
 """Largest size of the lookup table from keys of items to kinds. Keys beyond it are sorted first, which needs
-ten times as long as the table."""
+ten times as long as the table. Kind: choice, memory."""
 
 
 class _ItemKinds(NamedTuple):

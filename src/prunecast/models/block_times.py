@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.models.case import Case
+from prunecast.models.fitted import FITTED
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.rates import OF_AN_SM, sm_level_cycles, store_rate
 from prunecast.models.terms import FloatArray
@@ -27,23 +28,21 @@ from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
 from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
 
 ROWS_GRAIN = 8
-"""Rows of items are rounded up to multiples of `block_m` / `ROWS_GRAIN`, so that items share samples."""
+"""Rows of items are rounded up to multiples of `block_m` / `ROWS_GRAIN`, so that items share samples. Kind:
+choice, rounding."""
 DRAM_GRAIN = 64
-"""Cycles to which the DRAM time of a prefetch is rounded, so that launches share samples."""
+"""Cycles to which the DRAM time of a prefetch is rounded, so that launches share samples. Kind: choice,
+rounding."""
 WAIT_GRAIN = 16
 """Cycles to which the result of `_step_wait_cycles` is rounded, so that launches share samples; an eighth of
-the result if that is less, so that rounding never counts as much as the wait."""
-IN_STEP_SHARE = 0.7
-"""Factor on the DRAM time in `_step_wait_cycles`. Kind: fitted to the simulator on 126 random layers of the
-V100, T4 and GTX 1080 Ti (2026-11-29). With 0, 0.5, 0.8 and 1 the mean difference between closed form and
-simulator is 2.56, 2.38, 2.37 and 2.55 %."""
-SHARED_STEPS = 2.0
-"""Consecutive k-steps of which two blocks must both read all rows of B to run in step. Kind: fitted to the
-simulator on 150 random layers of the T4 (2026-11-29). Without the rule, and with 2, 3 and 4, the mean
-difference between closed form and simulator is 2.05, 1.78, 1.86 and 1.93 %."""
+the result if that is less, so that rounding never counts as much as the wait. Kind: choice, rounding."""
+IN_STEP_SHARE = FITTED["in_step_share"]
+"""Factor on the DRAM time in `_step_wait_cycles`."""
+SHARED_STEPS = FITTED["shared_steps"]
+"""Consecutive k-steps of which two blocks must both read all rows of B to run in step."""
 WAVES = 3
 """Number of equal items that each block slot runs, one after another, in samples that measure the time of an
-item after the first one."""
+item after the first one. Kind: choice, one item between the first and the last."""
 
 
 class BlockTimes(NamedTuple):
@@ -420,6 +419,7 @@ class _Block:
 
 
 _block = lru_cache(maxsize=4096)(_Block)
+"""`_Block` of the same arguments once. Kind: choice, memory."""
 
 
 def _until_parts(program: WarpProgram) -> WarpProgram:

@@ -12,6 +12,7 @@ from prunecast.models.amount_loops import reads_by_part
 from prunecast.models.amounts import units_of
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
+from prunecast.models.fitted import FITTED
 from prunecast.models.loops import ChipEnds, SmEnds
 from prunecast.models.rates import store_rate
 from prunecast.models.terms import FloatArray, Quantity
@@ -19,15 +20,13 @@ from prunecast.models.traffic import SEGMENTS, WaveReads
 from prunecast.models.waves import Placement
 from prunecast.plan.kernel_plan import Schedule
 
-QUEUE_ORDER = 5
-"""Order p of the norm (s^p + d^p)^(1/p) that combines the time s of the SMs with the concurrent time d of
-DRAM. Kind: fitted, half of the fit cases of the tile, 2:4 and dense kernels, H200, 2026-11-22. The MAPE is
-3.68 % for the maximum of both times, 3.47 for order 4, 3.41 for 5 and 3.43 for 6. At that time the norm was
-applied to each interval between the ends of two SMs, now to each wave; the order was not fitted again."""
+QUEUE_ORDER = round(FITTED["queue_order"])
+"""Order of the norm that combines the time of the SMs with that of DRAM."""
 
 PARTS, POINTS = 8, 16
 """Parts of the first wave, and columns of A that stand for those of an unsplit item (`_in_parts`). A k-slice
-has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice."""
+has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice, for
+speed."""
 
 OF_READS = (Quantity.A, Quantity.B, Quantity.INDEX)
 
@@ -48,6 +47,7 @@ class _WaveShares(NamedTuple):
 
 
 _ONE_WAVE = _WaveShares(np.ones(1), np.ones(1))
+"""A launch of one wave. Kind: definition, shares sum to 1."""
 
 
 def _wave_shares(waves: WaveReads, item_cycles: Callable[[], FloatArray]) -> _WaveShares:

@@ -11,12 +11,13 @@ from prunecast.kernels.kernel import ItemTimes
 from prunecast.launch.overlap import spread_cycles
 
 MOST_PARTS = 8
-"""Maximum number of split-K slices of a tile that is tried."""
+"""Maximum number of split-K slices of a tile that is tried. Kind: choice, of a ranking."""
 UNEVEN = 1.1
-"""Ratio of the longest to the mean item up to which items are treated as equal and run in waves."""
+"""Ratio of the longest to the mean item up to which items are treated as equal and run in waves. Kind:
+choice, of a ranking."""
 TAIL_SHARE = 0.5
 """Time by which the last SM ends after the mean of all SMs, as a fraction of the longest item, for unequal
-blocks that the hardware schedules."""
+blocks that the hardware schedules. Kind: definition, ends spread evenly over the longest item."""
 
 
 def roofline_seconds(configs: Sequence[ItemTimes], other_bytes: float, gpu: GpuSpec) -> list[float]:

@@ -16,7 +16,7 @@ from prunecast.models.rates import sm_level_cycles
 from prunecast.models.terms import Quantity
 
 NEVER = np.int64(0x7FF0000000000000)
-"""Bits of an infinite float64 time."""
+"""Bits of an infinite float64 time. Kind: definition, IEEE 754."""
 TIE_BITS = np.int64(22)
 """Lowest bits of a float64 time in which equal times may differ: 2^22 of 2^52, a relative difference of 1e-9.
 They contain the number of an SM. Kind: choice, above all rounding errors."""
@@ -426,7 +426,7 @@ def chip_cycles(chip, clock_hz, queue_order):
 CLOCK_ROUNDS = 6
 """Maximum number of iterations cycles -> tensor duty -> clock -> cycles. Each iteration reduces the error to
 about a third: the clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 %
-after six iterations."""
+after six iterations. Kind: choice, the clock is within 0.03 %."""
 SAME_CLOCK = 1e-12
 """Relative change of the SM clock at which the fixed-point iteration stops. Kind: choice, rounding."""
 

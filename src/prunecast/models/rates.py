@@ -64,7 +64,7 @@ def sm_level_cycles(amounts: FloatArray, rates: SmRates) -> dict[str, FloatArray
 
 OF_AN_SM = slice(Quantity.PORT + 1)
 """Slice of the columns of `Amounts` that `sm_level_cycles` needs. Sums of only these columns need a third of
-the time of sums of all columns."""
+the time of sums of all columns. Kind: definition, `Quantity`."""
 
 
 class ProgramTraits(NamedTuple):

@@ -16,7 +16,7 @@ from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 
 SEGMENTS, MOST_SEGMENTS = 4, 64
 """Segments of A's columns per k-slice of a tile, and their maximum total number if each k-slice has more than
-one. Kind: choice."""
+one. Kind: choice, for speed."""
 
 _Int64Array = npt.NDArray[np.int64]
 

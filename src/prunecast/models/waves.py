@@ -10,31 +10,28 @@ from prunecast.launch import LaunchContext
 from prunecast.models.block_times import BlockTimes, ring_steps
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
+from prunecast.models.fitted import FITTED
 from prunecast.models.loops import BlockLists, list_costs, list_ends, run_down
 from prunecast.models.prefetch import unposted_bytes
 from prunecast.models.terms import FloatArray, Quantity
 
 EXACT_WAVES = 64
 """Number of waves at the end of a launch whose units are scheduled one by one. Earlier waves are assumed to
-fill all block slots evenly."""
+fill all block slots evenly. Kind: choice, for speed."""
 
-BURST_SHARE = 0.4
+BURST_SHARE = FITTED["burst_share"]
 """Wait of a block for its first stages, as a fraction of the time in which L2 or DRAM delivers the first
-stages of all blocks. Kind: fitted to the simulator on 326 random layers of eight GPUs (2026-11-28). With 0,
-0.25, 0.4 and 0.6 the mean difference between closed form and simulator is 2.43, 2.16, 2.16 and 2.36 %, and
-11, 9, 8 and 10 layers differ by more than 10 %."""
+stages of all blocks."""
 
-WEIGHTS_BURST_SHARE = 0.8
+WEIGHTS_BURST_SHARE = FITTED["weights_burst_share"]
 """`BURST_SHARE` of blocks that wait for all weights that they have requested (`waits_for_weights`). It is a
 fraction of DRAM's time beyond its latency, which the wait for column indices contains. The time is that of
 all reads of the first wave (`Case.first_reads_s`), B and evicted C included, times the fraction of the wave's
-weights that blocks request at once. Kind: fitted to the simulator on 200 random layers of small-n on the
-A100 and the RTX 4090 (2026-11-29). With 0.6, 0.7, 0.8 and 0.9 the mean difference between closed form and
-simulator is 2.28, 2.11, 2.11 and 2.26 %."""
+weights that blocks request at once."""
 
-LATER_BURST_SHARE = 0.6
+LATER_BURST_SHARE = FITTED["later_burst_share"]
 """Wait of a block of a later wave, as a fraction of the time in which DRAM delivers all weights that its wave
-requests. Kind: fitted with `later_burst_cycles`, 17 layers measured on an H200 (2026-11-29)."""
+requests (`later_burst_cycles`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
