@@ -8,7 +8,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan, Schedule
 from prunecast.models import bound_cycles, estimate
-from prunecast.patterns import TileMap
+from prunecast.patterns import TileMap, element_map_from_mask
 from prunecast.simulator import ATTRIBUTION, PIPES, STALLS, simulate
 from prunecast.workload.engines import simulate as simulate_as_commands
 from tests.kernels.layouts import NEED_AMPERE, PLANNED, example_plan, tiles_keeping
@@ -182,3 +182,20 @@ def test_few_blocks_whose_stages_do_not_hide_dram_wait_in_each_step(seed: int) -
     pair = timed(drawn("h200-sxm", "cusparselt", seed))
     assert pair is not None
     assert pair.within(0.05)
+
+
+@pytest.mark.parametrize(("size", "kept"), [((256, 64), 0), ((1024, 1024), 1024), ((1024, 1024), 5000)])
+def test_few_blocks_of_many_items_are_alone_on_their_sms(size: tuple[int, int], kept: int) -> None:
+    """CSR with one token: one block has a list of up to 256 items, and no other block shares its SM."""
+    gpu, mask = load_gpu("h200-sxm"), np.zeros(size, bool)
+    mask.flat[np.random.default_rng(0).permutation(mask.size)[:kept]] = True
+    plan = fastest_plan("csr", element_map_from_mask(mask, "unstructured"), 1, "fp16", gpu)
+    assert plan.blocks < gpu.sm_count < plan.item_count
+    assert estimate(plan, gpu).seconds == pytest.approx(simulate(plan, gpu).seconds, rel=0.03)
+
+
+@pytest.mark.parametrize(("kernel", "seed"), [("tile-wise", 9), ("stspmm", 11), ("2:4", 9)])
+def test_no_launch_of_a_stream_begins_before_the_preceding_one_has_ended(kernel: str, seed: int) -> None:
+    plan, gpu = drawn("h200-sxm", kernel, seed).plan(), load_gpu("h200-sxm")
+    found = estimate(plan, gpu, launch="stream").seconds
+    assert found == pytest.approx(simulate(plan, gpu, launch="stream").seconds, rel=0.05)

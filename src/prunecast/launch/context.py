@@ -150,7 +150,7 @@ class LaunchContext:
     def __post_init__(self) -> None:
         sms, fit = self.gpu.sm_count, self.fit.blocks_per_sm
         object.__setattr__(self, "held", fit * sms)
-        crowd = max(min(fit, -(-self.plan.item_count // sms)), 1)
+        crowd = max(min(fit, -(-self.plan.blocks // sms)), 1)
         if self.places is not None:
             crowd = int(np.bincount(self.places % sms).max())
         object.__setattr__(self, "crowd", crowd)

@@ -110,13 +110,16 @@ def _last_of(behind: Cycles, scale: float) -> float:
 def gained_cycles(context: LaunchContext, sm_finish: Cycles, free: int | None = None) -> float:
     """Return the cycles by which overlap with the preceding launch shortens the period of repeated launches.
 
-    These are the head start and the correction `straggler_credit_cycles`.
+    These are the head start and the correction `straggler_credit_cycles`. Both are 0 outside of a CUDA graph,
+    since blocks start before the preceding launch has ended only in a graph.
 
     Parameters
     ----------
     sm_finish : (SMs,) cycle in which each SM runs out of work, 0 if it has no block
     free : as in `head_start_cycles`; None for the number of `free_sms`
     """
+    if context.conditions.launch != "graph":
+        return 0.0
     prologue = context.prologue_under_preceding_cycles
     early = head_start_cycles(sm_finish, prologue, free_sms(sm_finish, prologue) if free is None else free)
     return float(early + straggler_credit_cycles(sm_finish, straggler_credit_scale(context)))
