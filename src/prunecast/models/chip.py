@@ -25,8 +25,7 @@ QUEUE_ORDER = round(FITTED["queue_order"])
 
 PARTS, POINTS = 8, 16
 """Parts of the first wave, and columns of A that stand for those of an unsplit item (`_in_parts`). A k-slice
-has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice, for
-speed."""
+has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice, for speed."""
 
 OF_READS = (Quantity.A, Quantity.B, Quantity.INDEX)
 
@@ -142,7 +141,8 @@ def chip_ends(
     """
     # No data arrive before the first block has started (unless its prologue is hidden), its fetching warps
     # have requested data, and the first read has returned from DRAM. Under programmatic dependent launch,
-    # set-ups are not counted: with them, a convolution limited by DRAM is 25 instead of 23 % off
+    # DRAM still serves the preceding launch during the set-ups. They are not counted: with them, a measured
+    # convolution that is limited by DRAM is predicted 25 instead of 23 % off
     gpu, context = case.gpu, case.context
     waits = 0 if context.pdl else sum(p.start[0].amount for p in context.programs if p.start and p.fetches)
     starts = 0.0 if context.prologue_is_hidden else gpu.block_start_cycles + waits
