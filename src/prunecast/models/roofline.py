@@ -15,8 +15,9 @@ wave of unequal tiles (`chip._in_parts`). Blocks of different SMs that drift apa
 reads again (`traffic._abreast`).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -87,7 +88,7 @@ def _estimate(context: LaunchContext) -> Estimate:
         written_share=1.0 - case.traffic.read_share,
         state=context.conditions.state,
         occupancy=context.fit,
-        explained=cache(partial(_explained, case, times, placement, settled.clock_hz)),
+        explained=_Once(partial(_explained, case, times, placement, settled.clock_hz)),
     )
 
 
@@ -95,6 +96,22 @@ def _item_cycles(case: Case, times: BlockTimes) -> FloatArray:
     """Return the SM time per item, (items,) cycles, if all block slots of the SM run equal items."""
     of_kinds = np.maximum(times.later / case.context.fit.blocks_per_sm, times.demand)
     return np.asarray(of_kinds[case.amounts.kinds.of_item])
+
+
+class _Once:
+    """Result of a function that is called at the first access. The function is released afterwards, and with
+    it the arrays of the case: `functools.cache` would keep them for every layer of a model.
+    """
+
+    def __init__(self, make: Callable[[], Explained]) -> None:
+        self._make: Callable[[], Explained] | None = make
+        self._made: Explained | None = None
+
+    def __call__(self) -> Explained:
+        if self._made is None:
+            assert self._make is not None
+            self._made, self._make = self._make(), None
+        return self._made
 
 
 def _explained(case: Case, times: BlockTimes, placement: Placement, clock_hz: float) -> Explained:
