@@ -25,6 +25,7 @@ from prunecast.launch import USUAL, Conditions, launch_context
 from prunecast.models import Estimate, estimate_launch
 from prunecast.models.config_roofline import roofline_seconds
 from prunecast.patterns import ElementMap, NestedMap, TileMap, element_map_from_mask
+from prunecast.plan.tile_rows import columns_of_any
 
 PrunedMap = TileMap | ElementMap | NestedMap
 """Map of the weights that a pruned layer keeps."""
@@ -131,7 +132,8 @@ class Product:
         if self.loads:
             return [self._grouped_seconds(config) for config in configs]
         times = self.kernel.times(configs, *self.operand, self.n, self.dtype, self.gpu, **self.inside)
-        other_bytes = float((self.kept.k + self.kept.m) * self.n * DTYPE_BYTES[self.dtype])
+        rows = columns_of_any(self.kept) if isinstance(self.kept, TileMap) else self.kept.k
+        other_bytes = float((rows + self.kept.m) * self.n * DTYPE_BYTES[self.dtype])
         return roofline_seconds(times, other_bytes, self.gpu)
 
     def _grouped_seconds(self, config: Any) -> float:
