@@ -166,7 +166,7 @@ MENDED = (
     ("t4", "dense", 13015),  # waits for DRAM that k-steps contain count once
     ("gtx-1080-ti", "csr", 12015),  # warps that do not wait hide the queue of DRAM
 )
-"""Cases that were more than 10 % apart: GPU, kernel, seed and cause (docs/decisions/0042, 0044 and 0046)."""
+"""Cases that were more than 10 % apart: GPU, kernel, seed and cause (docs/decisions/0042, 0044 to 0048)."""
 
 
 @pytest.mark.parametrize(("gpu", "kernel", "seed"), MENDED)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunecast.choice import product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels.kernel import ItemTimes
 from prunecast.kernels.tile.configs import tile_configs
@@ -118,3 +119,12 @@ def test_more_columns_of_all_tiles_never_rank_a_config_lower(kept, more, n, plac
     )
     fewer, more = roofline_seconds([few, many], 0.0, gpu)
     assert fewer <= more * (1 + 1e-12)
+
+
+def test_rows_of_b_that_no_tile_reads_take_no_time():
+    """Tiles that keep the same 64 of 4096 columns are ranked by their work, not by all rows of B."""
+    gpu, k, tokens = load_gpu("v100-sxm2-16gb"), 4096, 8192
+    product = product_of("stspmm", tiles_keeping([64, 64], height=128, k=k), tokens, "fp16", gpu)
+    seconds = product.roofline_seconds(product.configs())
+    assert min(seconds) < 0.5 * 2 * k * tokens / gpu.dram_bytes_per_s
+    assert len(set(seconds)) > 1

@@ -1,22 +1,17 @@
 """Jitted loops of the performance models, on plain arrays and numbers.
 
 `waves.py`, `chip.py` and `bounds.py` call these functions and define their quantities. The functions write
-their results to arrays named `out_*`. `settle` is an ordinary Python function: it calls `chip_cycles` until
-the clock no longer changes.
+their results to arrays named `out_*`.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from prunecast.hardware.clock import sm_clock_hz
 from prunecast.jit import inner, njit
-from prunecast.models.case import Case
-from prunecast.models.rates import sm_level_cycles
-from prunecast.models.terms import Quantity
 
 NEVER = np.int64(0x7FF0000000000000)
-"""Bits of an infinite float64 time. Kind: definition, IEEE 754."""
+"""Bit pattern of an infinite float64, the key of an SM without a time. Kind: definition, IEEE 754."""
 TIE_BITS = np.int64(22)
 """Lowest bits of a float64 time in which equal times may differ: 2^22 of 2^52, a relative difference of 1e-9.
 They contain the number of an SM. Kind: choice, above all rounding errors."""
@@ -421,56 +416,6 @@ def chip_cycles(chip, clock_hz, queue_order):
     last_fetch = max(last_fetch - chip.head_start, fetching.quiet - chip.early_weights + reads + writes)
     last_step = last_fetch + behind + clock_hz * chip.first_weights_s
     return max(last_step, working, 1.0) + chip.extra_latency
-
-
-CLOCK_ROUNDS = 6
-"""Maximum number of iterations cycles -> tensor duty -> clock -> cycles. Each iteration reduces the error to
-about a third: the clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 %
-after six iterations. Kind: choice, the clock is within 0.03 %."""
-SAME_CLOCK = 1e-12
-"""Relative change of the SM clock at which the fixed-point iteration stops. Kind: choice, rounding."""
-
-
-class SettledCycles(NamedTuple):
-    """Cycles of a launch and the SM clock at which they were computed."""
-
-    cycles: float
-    clock_hz: float
-
-
-def settle(case: Case, chip: ChipEnds, launch_s: float, queue_order: int) -> SettledCycles:
-    """Return cycles and SM clock of a launch as the result of a fixed-point iteration.
-
-    The cycles depend on the clock because L2 and DRAM deliver fixed bytes per second. The clock depends on
-    the activity between one launch and the next.
-
-    Parameters
-    ----------
-    launch_s : launch overhead in seconds, without the time of other kernels that the operator launches
-    queue_order : see `queued`
-    """
-    gpu = case.gpu
-    total = case.amounts.total
-    l2_bytes = case.context.l2_power * float(total[Quantity.L2])
-    dram_bytes, tensor = case.traffic.dram_bytes, float(sm_level_cycles(total, case.rates)["tensor"])
-    settled = SettledCycles(chip_cycles(chip, gpu.max_clock_hz, queue_order), gpu.max_clock_hz)
-    for _ in range(CLOCK_ROUNDS):
-        period_s = settled.cycles / settled.clock_hz + launch_s
-        sm_cycles = period_s * settled.clock_hz * gpu.sm_count
-        clock_hz = sm_clock_hz(
-            gpu,
-            tensor_duty=tensor / sm_cycles,
-            l2_bytes_per_clk_per_sm=l2_bytes / sm_cycles,
-            dram_bytes_per_clk_per_sm=dram_bytes / sm_cycles,
-            state=case.context.conditions.state,
-            dtype=case.plan.dtype,
-            busy_share=chip.busy_share,
-            period_s=period_s,
-        )
-        if abs(clock_hz - settled.clock_hz) < SAME_CLOCK * clock_hz:
-            break
-        settled = SettledCycles(chip_cycles(chip, clock_hz, queue_order), clock_hz)
-    return settled
 
 
 @njit()

@@ -18,10 +18,12 @@ reads again (`traffic._abreast`).
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.arguments import checked
+from prunecast.hardware.clock import sm_clock_hz
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import COLD, CacheState, Conditions, LaunchContext, burst_contexts, launch_context
 from prunecast.launch.floor import beside_s, launch_floor_s
@@ -31,12 +33,26 @@ from prunecast.models.block_times import BlockTimes, block_times
 from prunecast.models.bounds import bounds_of
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
 from prunecast.models.chip import QUEUE_ORDER, chip_ends
-from prunecast.models.loops import settle
+from prunecast.models.loops import ChipEnds, chip_cycles
 from prunecast.models.rates import program_traits, sm_level_cycles, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.models.waves import Placement, place_blocks, unit_costs
 from prunecast.plan.kernel_plan import KernelPlan
+
+CLOCK_ROUNDS = 6
+"""Maximum number of iterations cycles -> tensor duty -> clock -> cycles. Each iteration reduces the error to
+about a third: the clock of tile products on an H200 is within 2.3 % after two, 0.9 % after three and 0.03 %
+after six iterations. Kind: choice, the clock is within 0.03 %."""
+SAME_CLOCK = 1e-12
+"""Relative change of the SM clock at which the fixed-point iteration stops. Kind: choice, rounding."""
+
+
+class _Settled(NamedTuple):
+    """Cycles of a launch and the SM clock at which they were computed."""
+
+    cycles: float
+    clock_hz: float
 
 
 @checked
@@ -78,7 +94,7 @@ def _estimate(context: LaunchContext) -> Estimate:
     placement = place_blocks(case, units)
     launch_s = launch_floor_s(context)
     ends = chip_ends(case, placement, units.quiet, partial(_item_cycles, case, times))
-    settled = settle(case, ends, launch_s - beside_s(context), QUEUE_ORDER)
+    settled = _settle(case, ends, launch_s - beside_s(context))
     return Estimate(
         seconds=launch_s + settled.cycles / settled.clock_hz,
         cycles=settled.cycles,
@@ -90,6 +106,40 @@ def _estimate(context: LaunchContext) -> Estimate:
         occupancy=context.fit,
         explained=_Once(partial(_explained, case, times, placement, settled.clock_hz)),
     )
+
+
+def _settle(case: Case, chip: ChipEnds, launch_s: float) -> _Settled:
+    """Return cycles and SM clock of a launch as the result of a fixed-point iteration.
+
+    The cycles depend on the clock because L2 and DRAM deliver fixed bytes per second. The clock depends on
+    the activity between one launch and the next.
+
+    Parameters
+    ----------
+    launch_s : launch overhead in seconds, without the time of other kernels that the operator launches
+    """
+    gpu = case.gpu
+    total = case.amounts.total
+    l2_bytes = case.context.l2_power * float(total[Quantity.L2])
+    dram_bytes, tensor = case.traffic.dram_bytes, float(sm_level_cycles(total, case.rates)["tensor"])
+    settled = _Settled(chip_cycles(chip, gpu.max_clock_hz, QUEUE_ORDER), gpu.max_clock_hz)
+    for _ in range(CLOCK_ROUNDS):
+        period_s = settled.cycles / settled.clock_hz + launch_s
+        sm_cycles = period_s * settled.clock_hz * gpu.sm_count
+        clock_hz = sm_clock_hz(
+            gpu,
+            tensor_duty=tensor / sm_cycles,
+            l2_bytes_per_clk_per_sm=l2_bytes / sm_cycles,
+            dram_bytes_per_clk_per_sm=dram_bytes / sm_cycles,
+            state=case.context.conditions.state,
+            dtype=case.plan.dtype,
+            busy_share=chip.busy_share,
+            period_s=period_s,
+        )
+        if abs(clock_hz - settled.clock_hz) < SAME_CLOCK * clock_hz:
+            break
+        settled = _Settled(chip_cycles(chip, clock_hz, QUEUE_ORDER), clock_hz)
+    return settled
 
 
 def _item_cycles(case: Case, times: BlockTimes) -> FloatArray:

@@ -61,7 +61,10 @@ Tensors = Mapping[str, StoredTensor]
 
 
 def fused_parts(name: str, shape: tuple[int, ...]) -> int:
-    """Return 3 for all queries, all keys and all values stacked with equal numbers of rows; else 1."""
+    """Return how many matrices of equal size are stacked in a matrix of this name and shape: 3 or 1.
+
+    They are 3 for a fused projection whose rows are all queries, then all keys, then all values.
+    """
     in_thirds = FUSED_QKV.search(name) and BY_HEAD not in name
     return 3 if in_thirds and len(shape) == 2 and shape[0] == 3 * shape[1] else 1
 
