@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.agreement import drawn
-from prunecast.models.rates import program_traits, sm_rates
+from prunecast.hardware import load_gpu
+from prunecast.launch import launch_context
+from prunecast.models.rates import blocks_end_together, program_traits, sm_rates, store_rate
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
 
@@ -47,3 +49,15 @@ def test_a_warp_of_fp32_products_takes_at_least_its_issue_slot(lanes, cycles):
 )
 def test_only_warps_of_csr_never_wait(kernel, waits):
     assert program_traits(drawn("t4", kernel, 0).plan().programs).waits is waits
+
+
+@pytest.mark.parametrize(("gpu_name", "crowd"), [("gtx-1080-ti", 3), ("gtx-1080-ti", 1), ("rtx-4090", 2)])
+def test_blocks_that_share_an_sm_and_copy_through_registers_store_at_once_in_every_wave(gpu_name, crowd):
+    gpu = load_gpu(gpu_name)
+    context = launch_context(drawn("gtx-1080-ti", "dense", 17014)._replace(gpu=gpu_name).plan(), gpu)
+    object.__setattr__(context, "crowd", crowd)
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / min(context.plan.blocks, gpu.sm_count)
+    together = gpu_name == "gtx-1080-ti" and crowd > 1
+    assert blocks_end_together(context) is together
+    assert context.plan.blocks > 2 * context.held
+    assert (store_rate(context) == pytest.approx(share_of_l2)) is together

@@ -18,7 +18,7 @@ from prunecast.models.amounts import units_of
 from prunecast.models.block_times import SHARED_STEPS, block_times, in_step_by_rows
 from prunecast.models.chip import last_reads
 from prunecast.models.roofline import look_up
-from prunecast.models.waves import place_blocks, place_units, unit_costs
+from prunecast.models.waves import place_blocks, place_units, slots_apart, unit_costs
 from prunecast.patterns import TileMap
 from prunecast.plan.kernel_plan import Schedule
 from tests.models.hand_plans import hand_plan
@@ -105,6 +105,26 @@ def test_slots_that_come_free_together_are_spread_over_the_sms():
     found = place([100] * 9, [50] * 9, sms=3, slots=2)
     assert sorted(found.sm[6:]) == [0, 1, 2]
     assert found.sm_finish.max() == pytest.approx(200.0)
+
+
+@settings(deadline=None)
+@given(
+    sms=st.integers(2, 9),
+    slots=st.integers(2, 4),
+    apart=st.integers(1, 9),
+    left=st.integers(1, 36),
+    late=st.booleans(),
+)
+def test_slots_that_come_free_together_are_filled_by_rank(sms, slots, apart, left, late):
+    # Slot j of SM i has rank i + j * apart; after one wave the first number counts, after two the second
+    waves_before, held = 2 if late else 1, sms * slots
+    left = min(left, held)
+    alone = np.full(waves_before * held + left, 100.0)
+    found = place_units(
+        launched(alone.size, sms, slots), alone, alone, (sms, apart) if late else (apart, sms)
+    )
+    order = sorted((i + j * apart, i) for i in range(sms) for j in range(slots))
+    assert found.sm[-left:].tolist() == [sm for _, sm in order[:left]]
 
 
 @settings(deadline=None)  # the first example may compile
@@ -211,7 +231,7 @@ def test_owners_end_after_the_slices_that_shared_sms_delay(seed):
     assert case.context.crowd > 1
     times = block_times(case)
     units, work = unit_costs(case, times), case.plan.work
-    before = place_units(case.context, units.alone, units.demand)
+    before = place_units(case.context, units.alone, units.demand, slots_apart(case, units.demand))
     after = place_blocks(case, units)
     slower = np.maximum(before.unit_end / units.alone, 1.0)
     kind = case.amounts.kinds.of_item

@@ -14,19 +14,20 @@ NEVER = np.int64(0x7FF0000000000000)
 """Bit pattern of an infinite float64, the key of an SM without a time. Kind: definition, IEEE 754."""
 TIE_BITS = np.int64(22)
 """Lowest bits of a float64 time in which equal times may differ: 2^22 of 2^52, a relative difference of 1e-9.
-They contain the number of an SM. Kind: choice, above all rounding errors."""
+They contain the rank and the number of an SM. Kind: choice, above all rounding errors."""
 
 
 @inner()
-def _key(ends, sm):
+def _key(ends, sm, leaves):
     """Return an int64 key that orders SMs by their end times, with the lower SM first if ends are equal.
 
-    The key is the bits of the end (float64, at least 0), rounded to a multiple of 2^`TIE_BITS`, with the SM
-    in the lowest bits. Ends with the same rounded bits count as equal. If bits were cut off instead, a whole
-    number of cycles would differ from a value that a rounding error puts just below it.
+    The key is the bits of the end (float64, at least 0), rounded to a multiple of 2^`TIE_BITS`. Ends with the
+    same rounded bits count as equal. If bits were cut off instead, a whole number of cycles would differ from
+    a value that a rounding error puts just below it. The lowest bits are rank * `leaves` + SM. The rank is
+    the SM too; `run_down` raises it.
     """
     half = np.int64(1) << (TIE_BITS - 1)
-    return ((ends.view(np.int64)[sm] + half) & -(2 * half)) | sm
+    return ((ends.view(np.int64)[sm] + half) & -(2 * half)) | (sm * leaves + sm)
 
 
 @inner()
@@ -37,7 +38,7 @@ def _new_queue(ends):
         leaves *= 2
     key = np.full(2 * leaves, NEVER)
     for sm in range(ends.size):
-        key[leaves + sm] = _key(ends, sm)
+        key[leaves + sm] = _key(ends, sm, leaves)
     for node in range(leaves - 1, 0, -1):
         key[node] = min(key[2 * node], key[2 * node + 1])
     return key
@@ -100,13 +101,13 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm, out_end
         out_sm[unit] = sm
         ends[sm] += max(alone[unit], demand[unit])
         out_end[unit] = ends[sm]
-        _requeue(key, sm, _key(ends, sm))
+        _requeue(key, sm, _key(ends, sm, leaves))
     for sm in range(first.size):
         out_finish[sm, 0] = ends[sm] if ends[sm] < np.inf else 0.0
 
 
 @njit()
-def run_down(alone, demand, places, out_finish, out_sm, out_end):
+def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     """Schedule units (blocks) in order: each block slot that becomes free runs the next unit.
 
     With r resident units on an SM, each of them completes the fraction 1 / max(alone, r * demand) of its work
@@ -117,6 +118,8 @@ def run_down(alone, demand, places, out_finish, out_sm, out_end):
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which the unit occupies the busiest pipe of the SM
     places : (units,) int64, SM on which a unit starts at once, or -1; units with an SM come first
+    apart : (2,) int64, order in which slots are filled that become free at the same time: slot j of SM i has
+        rank i + j * apart. The first value is for slots of the first wave, the second for later ones
     out_finish : (SMs, slots) float64, all zero; receives the cycle in which each slot's last unit ends
     out_sm : (units,) int64; receives the SM of each unit
     out_end : (units,) float64; receives the cycle in which each unit ends
@@ -139,6 +142,7 @@ def run_down(alone, demand, places, out_finish, out_sm, out_end):
     if slots == 1:
         _run_down_alone(alone, demand, following, unit[:, 0], out_finish, out_sm, out_end)
         return
+    together = following
     ends = np.empty(sms)
     for sm in range(sms):
         ends[sm] = _next_end(sm, 0.0, unit, left, alone, demand, ending)
@@ -168,9 +172,10 @@ def run_down(alone, demand, places, out_finish, out_sm, out_end):
             following += 1
         since[sm] = now
         ends[sm] = _next_end(sm, now, unit, left, alone, demand, ending)
-        # If slots become free at the same time, fill one on every SM first: otherwise one SM would get all
+        # Slots that become free at the same time are filled by rank. If an SM kept its rank, it would get all
         # remaining units
-        _requeue(key, sm, max(_key(ends, sm), own + leaves))
+        later = np.int64(following > 2 * together)
+        _requeue(key, sm, max(_key(ends, sm, leaves), own + leaves * apart[later]))
 
 
 class BlockLists(NamedTuple):

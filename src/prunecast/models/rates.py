@@ -109,14 +109,25 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
     )
 
 
+def blocks_end_together(context: LaunchContext) -> bool:
+    """Return True if the blocks of an SM end within a few k-steps of each other, in every wave.
+
+    This is so for blocks that share an SM and copy through registers. A block that waits for its copies, for
+    shared memory or for a barrier leaves the issue slots to another block, which keeps them for the products
+    of a whole k-step, so that the blocks of an SM run k-step after k-step in turn.
+    """
+    return context.crowd > 1 and program_traits(context.programs).copies_through_registers
+
+
 def store_rate(context: LaunchContext) -> float:
     """Return the bytes of C per cycle that L2 accepts from one SM: the harmonic mean over all waves of items.
 
     A last wave counts as a whole one even if few SMs work in it, since they determine when the launch ends.
     In the first wave all SMs store at once and share the bandwidth of L2. Then blocks drift apart: those
     whose stores L2 has served first begin their next items first, so that later stores pass at the rate of
-    the SM's port. Blocks with producer warps stay in step (measured on the H200) and always share L2. Cycles
-    are at the maximum clock.
+    the SM's port. Blocks with producer warps stay in step (measured on the H200) and always share L2, and so
+    do blocks that end together: no other block of the SM works while they store, so that all SMs change
+    blocks at the same time in every wave. Cycles are at the maximum clock.
     """
     plan, gpu = context.plan, context.gpu
     busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
@@ -126,7 +137,7 @@ def store_rate(context: LaunchContext) -> float:
     traits = program_traits(context.programs)
     lines = traits.stores.lines
     at_once = share_of_l2 * lines / (1.0 + (lines - 1.0) / (max(plan.item_count / busy_sms, 1.0) + 1.0))
-    if traits.runs_ahead:
+    if traits.runs_ahead or blocks_end_together(context):
         return at_once
     waves = max(-(-plan.item_count // max(min(plan.blocks, context.held), 1)), 1)
     port = max(float(gpu.store_bytes_per_clk_per_sm), at_once)

@@ -13,6 +13,7 @@ from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
 from prunecast.models.loops import BlockLists, list_costs, list_ends, run_down
 from prunecast.models.prefetch import unposted_bytes
+from prunecast.models.rates import blocks_end_together
 from prunecast.models.terms import FloatArray, Quantity
 
 EXACT_WAVES = 64
@@ -56,7 +57,9 @@ class Placement:
         object.__setattr__(self, "sm_finish", self.slot_finish.max(axis=1))
 
 
-def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -> Placement:
+def place_units(
+    context: LaunchContext, alone: FloatArray, demand: FloatArray, apart: tuple[int, int] | None = None
+) -> Placement:
     """Return the placement of units by list scheduling; units that are resident on one SM share its pipes.
 
     Units that start at once are assigned to SMs round robin, or to the slots of `LaunchContext.places` if it
@@ -67,6 +70,7 @@ def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -
     ----------
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which a unit occupies the busiest pipe of its SM
+    apart : result of `slots_apart`; None if one slot of every SM is filled before the second of any
     """
     sms, in_flight = context.gpu.sm_count, min(context.plan.blocks, context.held, alone.size)
     early = max(alone.size - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
@@ -75,10 +79,12 @@ def place_units(context: LaunchContext, alone: FloatArray, demand: FloatArray) -
     places[:in_flight] = first % sms
     finish, sm = np.zeros((sms, context.fit.blocks_per_sm)), np.arange(alone.size) % sms
     end = np.zeros(alone.size)
+    order = np.array(apart or (sms, sms), np.int64)
     if not early:
-        run_down(alone, demand, places, finish, sm, end)
+        run_down(alone, demand, places, order, finish, sm, end)
     else:
-        run_down(alone[early:], demand[early:], places, finish, sm[early:], end[early:])
+        order[0] = order[1]
+        run_down(alone[early:], demand[early:], places, order, finish, sm[early:], end[early:])
         shared = np.maximum(alone[:early], in_flight / sms * demand[:early])
         before = float(shared.sum()) / in_flight
         finish[finish > 0.0] += before
@@ -93,7 +99,7 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
     slower than `units.alone`. Owners on other SMs wait for them, add the sums and store C, which no resident
     block hides, because all k-slices end at about that time.
     """
-    placement = place_units(case.context, units.alone, units.demand)
+    placement = place_units(case.context, units.alone, units.demand, slots_apart(case, units.demand))
     if case.context.crowd == 1 or not np.any(units.lists.group >= 0):
         return placement
     end = np.empty_like(units.alone)
@@ -101,6 +107,34 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
     last = np.zeros(case.gpu.sm_count)
     np.maximum.at(last, placement.sm, end)
     return replace(placement, slot_finish=np.maximum(placement.slot_finish, last[:, None]))
+
+
+def slots_apart(case: Case, demand: FloatArray) -> tuple[int, int] | None:
+    """Return the number of SMs that end a block between the ends of two blocks of one SM.
+
+    If the blocks of an SM end together, they end about a k-step apart, since they take turns k-step by
+    k-step. SMs are apart by up to the time in which L2 serves them one after another: the first stages of all
+    blocks after the first wave, and C in addition after later ones. If this is longer than a k-step, an SM
+    gets several of the remaining blocks before others get their first one, and the last wave is uneven.
+    Result: the numbers after the first and after later waves, at most all SMs; None if blocks of an SM do
+    not end together.
+
+    Parameters
+    ----------
+    demand : (units,) SM cycles of each unit
+    """
+    plan, sms = case.plan, case.gpu.sm_count
+    if not blocks_end_together(case.context):
+        return None
+    l2 = L2Seconds.of(case.context, case.amounts, case.traffic)
+    columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
+    ring = ring_steps(case.context.programs, plan.resources.stages) * plan.shape.block_k
+    fill_s = l2.reads * float(np.minimum(columns, ring).sum()) / max(float(columns.sum()), 1.0)
+    waves = max(plan.blocks / case.blocks_in_flight, 1.0)
+    step = float(demand.sum()) / max(int(plan.steps_per_item.sum(dtype=np.int64)), 1)
+    drift = [case.gpu.max_clock_hz * time_s / waves for time_s in (fill_s, fill_s + l2.stores)]
+    first, later = (min(max(round(sms * step / max(cycles, 1.0)), 1), sms) for cycles in drift)
+    return first, later
 
 
 class _UnitCosts(NamedTuple):
