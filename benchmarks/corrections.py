@@ -70,7 +70,6 @@ def _read_latency(context: LaunchContext) -> int:
 CORRECTIONS = (
     Correction("head start", "launch.context.prologue_under_preceding_cycles", zero),
     Correction("early start", "launch.context.prologue_is_hidden", never),
-    Correction("tail spread", "launch.overlap.spread_cycles", zero),
     Correction("reads in step", "launch.context.l2_power", one),
     Correction("placement", "hardware.placement.expected_places", lambda columns, fit, sms: None),
     Correction("burst of placements", "hardware.placement.burst_placements", lambda blocks, fit, sms: ()),

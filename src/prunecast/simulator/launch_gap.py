@@ -63,7 +63,7 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float) -> LaunchGap
     gained = 0.0
     if context.conditions.launch == "graph":
         ends = run.sm[:, engine.S_BUSY].astype(np.float64)
-        gained = gained_cycles(context, ends, int((ends == 0.0).sum()))
+        gained = gained_cycles(context, ends)
         gained -= straggler_cycles(ends, straggler_of(context))
     left = launch_s - gained / clock_hz
     under = round(max(-left, 0.0) * clock_hz)
