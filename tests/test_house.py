@@ -12,7 +12,7 @@ from benchmarks.house.builders import ROLES, builders
 from benchmarks.house.engines import most_apart, step_times
 from benchmarks.house.limits import ADVICE, above, lowered, read_limits
 from benchmarks.house.sources import PACKAGE, Source, granularity, is_text, read_sources, token_lines
-from benchmarks.house.tasks import CHEAP, counted, task_counts
+from benchmarks.house.tasks import TASKS, counted, task_counts
 from prunecast.hardware import load_gpu
 from prunecast.text import microseconds
 
@@ -65,8 +65,9 @@ def test_a_failure_shows_every_excess_with_its_limit_and_what_to_do() -> None:
     ]
 
 
-def test_a_command_enters_no_more_functions_than_its_limit() -> None:
-    refuse(above({"tasks": task_counts(CHEAP)}, LIMITS))
+@pytest.mark.parametrize("task", TASKS)
+def test_a_command_enters_no_more_functions_than_its_limit(task: str) -> None:
+    refuse(above({"tasks": task_counts(task)}, LIMITS))
 
 
 def test_step_times_of_the_engines_are_no_further_apart_than_their_limit() -> None:

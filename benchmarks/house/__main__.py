@@ -1,6 +1,6 @@
 """Numbers that show how much there is to own, beside their limits: `python -m benchmarks.house`.
 
-`--tasks` also runs the fixed commands (a minute or two), `--engines` compares the step times of both engines
+`--tasks` also runs the fixed commands (a minute), `--engines` compares the step times of both engines
 (a minute). `--lower` sets limits in `pyproject.toml` that are above the numbers to them.
 """
 

@@ -1,7 +1,8 @@
 """Files and functions of the package that fixed commands enter, counted with `sys.setprofile`.
 
 Each command runs twice in its own process: the first run imports and compiles, the second is counted. What
-functions keep of earlier calls (`lru_cache`) is forgotten in between.
+functions keep of earlier calls (`lru_cache`) is forgotten in between. Both run in one thread and print no
+progress: threads that ask for a value at once all compute it, and the counts would depend on the machine.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from functools import _lru_cache_wrapper, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 from prunecast.cli import main as main_of_prunecast
 
@@ -32,14 +34,12 @@ TASKS = {
     "explain": ["explain", "--target", "blocks.0.ffn.down.weight", "-n", "256", "--engine", "model"],
     "prune to a latency": ["prune", "--latency", "85%", "-o", "pruned.safetensors"],
 }
-CHEAP = "predict, one layer, closed form"
-"""The task that the tests run."""
 
 
 def task_counts(task: str) -> dict[str, int]:
     """Run a task in a new process and return its counts by title."""
     command = [sys.executable, "-m", "benchmarks.house.tasks", task]
-    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PRUNECAST_PROGRESS": "off"}
     done = subprocess.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, check=True, timeout=1800
     )
@@ -48,7 +48,8 @@ def task_counts(task: str) -> dict[str, int]:
 
 def main() -> int:
     name, *arguments = TASKS[sys.argv[1]]
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    one_thread = patch("os.cpu_count", return_value=1)
+    with one_thread, tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         command = partial(main_of_prunecast, [name, str(WEIGHTS), *arguments])
         _quietly(command)
         forget_results()
