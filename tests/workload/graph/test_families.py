@@ -168,6 +168,20 @@ def test_a_gpt_neox_says_whether_its_parts_run_in_parallel(given: dict[str, obje
     assert shape.embedding_rows == shape.head == 9
 
 
+@pytest.mark.parametrize(
+    ("family", "given", "wanted"),
+    [
+        ("gpt_neox", {"use_parallel_residual": "yes"}, "use_parallel_residual must be true or false, got 'yes'"),
+        ("gpt_neox", {"use_parallel_residual": 1}, "use_parallel_residual must be true or false, got 1"),
+        ("opt", {"activation_function": True}, "activation_function must be a text, got True"),
+    ],
+)
+def test_a_condition_of_another_type_is_refused(family: str, given: dict[str, object], wanted: str) -> None:
+    config = {**NEOX, **OPT, **given}
+    with pytest.raises(BadInput, match=f"^config.json: {wanted}$"):
+        families()[family].sizes(config, "config.json")
+
+
 OPT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "ffn_dim": 128, "vocab_size": 9}
 
 

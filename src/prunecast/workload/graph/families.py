@@ -29,10 +29,16 @@ class Field(NamedTuple):
     companion: str = ""
     experts: tuple[str, ...] = ()
 
-    def applies(self, config: Mapping[str, Any], before: Mapping[str, int]) -> bool:
-        """Return True if the size has this location in `config`, after the sizes `before` were read."""
-        flag = config.get(self.condition)
-        is_on = flag == self.equals if isinstance(flag, type(self.equals)) else self.absent
+    def applies(self, config: Mapping[str, Any], before: Mapping[str, int], where: str) -> bool:
+        """Return True if the size has this location in `config`, after the sizes `before` were read.
+
+        Raise BadInput if the field `condition` is neither null nor of the type that it is compared with.
+        """
+        flag, kind = config.get(self.condition), type(self.equals)
+        if flag is not None and not isinstance(flag, kind):
+            wanted = "true or false" if kind is bool else "a text"
+            raise BadInput(f"{where}: {self.condition} must be {wanted}, got {flag!r:.40}")
+        is_on = self.absent if flag is None else flag == self.equals
         return (is_on or not self.condition) and before.get(self.companion) != 0
 
     def read(self, config: Mapping[str, Any], before: Mapping[str, int], where: str, most: int) -> int:
@@ -87,7 +93,7 @@ class Family:
         """
         found: dict[str, int] = {}
         for size, fields in self.fields.items():
-            field = next((field for field in fields if field.applies(config, found)), Field(default=0))
+            field = next((field for field in fields if field.applies(config, found, where)), Field(default=0))
             found[size] = field.read(config, found, where, MOST_LAYERS if size == "layers" else MOST)
         if found["hidden"] % found["heads"] and not found.get("head_width"):
             name, hidden = self.names("heads")[0], found["hidden"]
