@@ -131,6 +131,10 @@ def test_other_weights_are_taken_where_they_are_2_of_4() -> None:
 REFUSED = {
     "training": ({"trainable": True}, "not trained in place"),
     "no sparse tensor cores": ({"gpu": "t4"}, "2:4 needs sparse tensor cores, t4 has none"),
+    "fp32": (
+        {},
+        "^q_proj: 2:4 kernels run fp16 and bf16 on h200-sxm, these weights are fp32: cast the model",
+    ),
     "other zeros": ({"recipe": "tvw:16"}, "q_proj: mask is not tvw:16"),
 }
 
@@ -139,6 +143,7 @@ REFUSED = {
 def test_refusals_are_one_line_and_convert_nothing(case: str) -> None:
     options, message = REFUSED[case]
     made = pruned("2:4", 0.5) if case != "other zeros" else model()
+    made = made.float() if case == "fp32" else made
     given = {"recipe": "2:4", "gpu": "h200-sxm", "max_tokens": 64, "quiet": True, **options}
     with pytest.raises(BadInput, match=message) as refusal:
         sparsify(made, given.pop("recipe"), **given)

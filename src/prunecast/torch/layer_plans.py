@@ -18,6 +18,7 @@ from prunecast.kernels.small_n.cuda.records import GROUP
 from prunecast.kernels.small_n.kernel import SMALL_N
 from prunecast.patterns import ElementMap, NestedMap, TileMap
 from prunecast.plan.misaligned import FEW_TOKENS
+from prunecast.torch.layer_table import DTYPES
 from prunecast.torch.weight_layouts import FRAGMENTS, STAGES, Layout
 
 
@@ -37,6 +38,13 @@ def layouts_for(
     """
     kept = two_of_four_map(tiles) if two_of_four else tiles
     name = "2:4" if two_of_four else "stspmm"
+    entries = KERNELS[name].compilers.values()
+    runs = [other for other in DTYPES.values() if any(entry.runs(other, gpu) for entry in entries)]
+    if two_of_four and runs and dtype not in runs:
+        raise BadInput(
+            f"2:4 kernels run {' and '.join(runs)} on {gpu.name}, these weights are {dtype}: cast the model, "
+            "or load it with dtype='auto'"
+        )
     few = not two_of_four and SMALL_N.compilers["mma"].runs(dtype, gpu)
     found = []
     if max_tokens > FEW_TOKENS or not few:

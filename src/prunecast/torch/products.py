@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.patterns import TileMap
 from prunecast.plan.misaligned import FEW_TOKENS
@@ -97,7 +98,10 @@ def pack_launches(launches: list[Launch], options: Conversion) -> list[tuple[Lau
     """
 
     def packed(launch: Launch) -> PackedProduct:
-        product = _product(launch, options)
+        try:
+            product = _product(launch, options)
+        except BadInput as error:
+            raise BadInput(f"{launch.choices[0].layer.name}: {error}") from None
         for tokens in options.prepared_tokens:
             product.prepare(tokens)
         return product

@@ -171,7 +171,11 @@ def test_a_gpt_neox_says_whether_its_parts_run_in_parallel(given: dict[str, obje
 @pytest.mark.parametrize(
     ("family", "given", "wanted"),
     [
-        ("gpt_neox", {"use_parallel_residual": "yes"}, "use_parallel_residual must be true or false, got 'yes'"),
+        (
+            "gpt_neox",
+            {"use_parallel_residual": "yes"},
+            "use_parallel_residual must be true or false, got 'yes'",
+        ),
         ("gpt_neox", {"use_parallel_residual": 1}, "use_parallel_residual must be true or false, got 1"),
         ("opt", {"activation_function": True}, "activation_function must be a text, got True"),
     ],
