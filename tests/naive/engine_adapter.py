@@ -64,6 +64,7 @@ def _machine(machine: Machine, kernel: Kernel) -> engine_state.Machine:
         gather_latency=machine.gather_latency,
         dram_write_ticks=machine.dram_write_ticks_per_kib,
         l2_taken_ticks=machine.l2_taken_ticks_per_kib,
+        dram_queue=machine.dram_queue,
     )
 
 

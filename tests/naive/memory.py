@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 from itertools import groupby
 
-from prunecast.plan.program import WHOLE_LINES, Instruction, Op
+from prunecast.plan.program import WHOLE_LINES, Instruction, Op, When
 from tests.naive.parts import TICKS, Server, Sm, Warp, byte_cost
 from tests.naive.records import Kernel, Machine, Work
 from tests.naive.walk import Todo
@@ -22,6 +22,8 @@ class Memory:
         self.l2, self.l2_stores, self.dram = Server(), Server(), Server()
         self.held: OrderedDict[Key, tuple[int, int]] = OrderedDict()  # size and fill time, oldest use first
         self.held_bytes = 0
+        self.prefetched = self.others_read = 0
+        """Ticks at which DRAM has read the last weights of a prefetch, and the last of other data."""
         self.unwritten = 0
         """Ticks that DRAM needs for what L2 has yet to hand over."""
         self.l2_bytes = self.hit_bytes = self.miss_bytes = self.dram_bytes = 0
@@ -36,7 +38,10 @@ class Memory:
         latency = self.machine.gather_latency
         if todo.code.op == Op.LOAD_INDEX and sm.gather.free > 0:
             done = max(done, math.ceil(sm.gather.free / TICKS) + latency, cycle + latency // 2)
-        fills = [self.touch(key, size, cycle) for key, size in self.segments_of(todo, warp) if size > 0]
+        ahead = todo.code.when is When.AHEAD
+        fills = [
+            self.touch(key, size, cycle, ahead) for key, size in self.segments_of(todo, warp) if size > 0
+        ]
         filled = max(fills, default=0)
         if todo.code.op == Op.GATHER_B and filled > cycle:
             # What comes from DRAM passes the port after it
@@ -97,11 +102,22 @@ class Memory:
         self.miss_bytes += size
         self.from_dram(0, size)
 
-    def from_dram(self, cycle: int, size: int) -> int:
+    def from_dram(self, cycle: int, size: int, prefetch: bool = False) -> int:
         """The cycle in which DRAM has read so many bytes."""
         self.write_while_idle(cycle)
         self.dram_bytes += size
-        return self.dram.charge(cycle, byte_cost(size, self.machine.dram_ticks_per_kib))
+        cost = byte_cost(size, self.machine.dram_ticks_per_kib)
+        self.dram.charge(cycle, cost)
+        done = self.dram.free
+        if prefetch:
+            self.prefetched = done
+            return math.ceil(done / TICKS)
+        if cycle * TICKS < self.prefetched:
+            # Only the weights of the queue are in front of it
+            queued = (cycle + self.machine.dram_queue) * TICKS
+            done = min(done, max(self.others_read, queued) + cost)
+        self.others_read = done
+        return math.ceil(done / TICKS)
 
     def to_dram(self, cycle: int, size: int) -> int:
         """The earliest cycle in which the launch may end, which writes so many bytes more."""
@@ -114,6 +130,7 @@ class Memory:
         most = self.machine.l2_capacity * ticks_per_kib // 1024
         if self.unwritten > most:
             self.dram.free += self.unwritten - most
+            self.others_read += self.unwritten - most
             self.unwritten = most
         return math.ceil(self.dram.worked / TICKS)
 
@@ -123,7 +140,7 @@ class Memory:
         self.dram.free += idle
         self.unwritten = max(self.unwritten - idle, 0)
 
-    def touch(self, key: Key, size: int, cycle: int) -> int:
+    def touch(self, key: Key, size: int, cycle: int, prefetch: bool) -> int:
         """Make the segment the most recent one, fetching it if it is absent; its fill time."""
         if self.work.rows_in_l2 and key[0] == "rows of B":
             self.hit_bytes += size
@@ -133,7 +150,7 @@ class Memory:
             self.held.move_to_end(key)
             return self.held[key][1]
         self.miss_bytes += size
-        filled = self.from_dram(cycle, size) + self.machine.dram_latency
+        filled = self.from_dram(cycle, size, prefetch) + self.machine.dram_latency
         self.held[key] = (size, filled)
         self.held_bytes += size
         self.drop_oldest()

@@ -39,6 +39,8 @@ class Machine:
     dram_write_ticks_per_kib: int = 0
     l2_taken_ticks_per_kib: int = 0
     """Ticks in which L2 serves no reads, for a KiB of stores."""
+    dram_queue: int = 0
+    """Cycles of prefetched weights for which other reads wait."""
     shared_ticks_per_kib: int = 0
     tensor_ticks_per_kfma: int = 0
     """Ticks for 1024 FMA."""

@@ -44,6 +44,7 @@ def machines(draw: DrawFn) -> Machine:
         dram_ticks_per_kib=draw(cost),
         dram_write_ticks_per_kib=draw(cost),
         l2_taken_ticks_per_kib=draw(cost),
+        dram_queue=draw(latency),
         shared_ticks_per_kib=draw(cost),
         tensor_ticks_per_kfma=draw(cost),
         fma_ticks=draw(st.sampled_from((0, 1, 4096, 9000))),

@@ -305,6 +305,20 @@ def test_a_read_waits_while_the_banks_of_l2_serve_a_store(
     assert simulate(machine, kernel, listed(Item(k_count=16))).cycles == cycles
 
 
+@pytest.mark.parametrize(("queue", "cycles"), [(0, 4), (5, 9), (90, 13)])
+def test_a_read_waits_only_for_the_prefetched_weights_in_drams_queue(
+    simulate: Simulate, queue: int, cycles: int
+) -> None:
+    machine = Machine(dram_ticks_per_kib=cycles_per_kib(4), dram_queue=queue)
+    prefetch = Instruction(Op.COPY_A, 5 * KIB // 2, when=When.AHEAD)
+    in_turn = Instruction(Op.COPY_A, 5 * KIB // 2, when=When.IN_TURN)
+    load = (Instruction(Op.LOAD_INDEX, KIB // 16, per_k16=True), Instruction(Op.WAIT_LOAD))
+    kernel = one_role(stages=1, begin=(prefetch, *load), step=(in_turn,))
+    # 0: COPY_A, DRAM reads until 10. 1: LOAD_INDEX, a quarter of a cycle of DRAM: there at 1.25 + `queue` or
+    # 10.25, rounded up. Then WAIT_LOAD and EXIT.
+    assert simulate(machine, kernel, listed(Item())).cycles == cycles
+
+
 @pytest.mark.parametrize(("queued", "held_up", "cycles"), [(False, 7, 12), (True, 9, 16)])
 def test_a_queued_store_takes_turns_with_the_gathers_that_wait(
     simulate: Simulate, queued: bool, held_up: int, cycles: int

@@ -39,19 +39,19 @@ M_SMS, M_PARTITIONS, M_SLOTS, M_WARPS, M_STAGES, M_POLICY, M_BLOCK_START, M_BARR
 M_SYNC_LATENCY, M_SIGNAL_LATENCY, M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATENCY = range(8, 13)
 M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_GATHER_TICKS, M_STORE_TICKS, M_SHARED_TICKS = range(13, 19)
 M_L2_TICKS, M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 24)
-M_GATHER_LATENCY, M_DRAM_WRITE_TICKS, M_L2_TAKEN_TICKS = range(24, 27)
-N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(27, 34)
-N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(34, 41)
-N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(41, 45)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(45, 52)
-G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(52, 58)
-G_L2_USED, G_RETIRED = range(58, 60)
-AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(60, 68)
-AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(68, 78)
-AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(78, 84)
-N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(84, 90)
-N_MOST_UNWRITTEN, G_UNWRITTEN = range(90, 92)
-SCALARS = 92
+M_GATHER_LATENCY, M_DRAM_WRITE_TICKS, M_L2_TAKEN_TICKS, M_DRAM_QUEUE = range(24, 28)
+N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(28, 35)
+N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(35, 42)
+N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(42, 46)
+G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(46, 53)
+G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(53, 59)
+G_L2_USED, G_RETIRED = range(59, 61)
+AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(61, 69)
+AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(69, 79)
+AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(79, 85)
+N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(85, 91)
+N_MOST_UNWRITTEN, G_UNWRITTEN, G_PREFETCHED, G_OTHERS_READ = range(91, 95)
+SCALARS = 95
 
 # Instruction columns
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
@@ -124,7 +124,7 @@ MMA, BLOCKING_MMA, WAIT_MMA = int(Op.MMA), int(Op.BLOCKING_MMA), int(Op.WAIT_MMA
 STORE_C, STORE_PARTIAL = int(Op.STORE_C), int(Op.STORE_PARTIAL)
 WAIT_PARTS, LOAD_PARTIALS = int(Op.WAIT_PARTS), int(Op.LOAD_PARTIALS)
 PARTIAL, OWNER, FINAL, EDGE = int(When.PARTIAL), int(When.OWNER), int(When.FINAL), int(When.EDGE)
-REFILL, IN_TURN = int(When.REFILL), int(When.IN_TURN)
+REFILL, AHEAD, IN_TURN = int(When.REFILL), int(When.AHEAD), int(When.IN_TURN)
 LOCAL_OPS = sum(
     1 << op
     for op in (
@@ -223,13 +223,23 @@ def _write_while_idle(mem, t):
 
 
 @inlined
-def _from_dram(mem, t, size):
+def _from_dram(mem, t, size, prefetch):
     """Charge DRAM with a read of `size` bytes; return the tick at which the read ends.
 
-    The read does not wait for bytes that L2 has still to write back.
+    The read does not wait for bytes that L2 has still to write back. DRAM's queue holds only a part of the
+    weights that all blocks prefetch at once, and the others wait in the SMs. A read that is no `prefetch`
+    therefore waits for at most `M_DRAM_QUEUE` cycles of prefetched weights.
     """
     _write_while_idle(mem, t)
-    return _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, _cost(size, mem[M_DRAM_TICKS]))
+    cost = _cost(size, mem[M_DRAM_TICKS])
+    done = _serve(mem, G_DRAM_FREE, G_DRAM_BUSY, t, cost)
+    if prefetch:
+        mem[G_PREFETCHED] = done
+        return done
+    if t << TICK_BITS < mem[G_PREFETCHED]:
+        done = min(done, max(mem[G_OTHERS_READ], (t + mem[M_DRAM_QUEUE]) << TICK_BITS) + cost)
+    mem[G_OTHERS_READ] = done
+    return done
 
 
 @inlined
@@ -247,6 +257,7 @@ def _to_dram(mem, t, size):
     beyond = max(mem[G_UNWRITTEN] - mem[N_MOST_UNWRITTEN], 0)
     mem[G_UNWRITTEN] -= beyond
     mem[G_DRAM_FREE] += beyond
+    mem[G_OTHERS_READ] += beyond
     mem[G_END] = max(mem[G_END], _cycle(mem[G_DRAM_BUSY]))
 
 
@@ -277,7 +288,7 @@ def _make_most_recent(mem, row):
 
 
 @inlined
-def _touch(mem, t, segment, size):
+def _touch(mem, t, segment, size, prefetch):
     """Access a segment in L2, and read it from DRAM on a miss; return the cycle in which L2 has its data."""
     if size == 0:
         return 0
@@ -288,7 +299,7 @@ def _touch(mem, t, segment, size):
     else:
         mem[G_MISS_BYTES] += size
         mem[G_DRAM_BYTES] += size
-        done = _from_dram(mem, t, size)
+        done = _from_dram(mem, t, size, prefetch)
         mem[row + L_FILL] = _cycle(done) + mem[M_DRAM_LATENCY]
         mem[row + L_SIZE] = size
         mem[G_L2_USED] += size
@@ -757,6 +768,7 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
     base = mem[N_GATHER_BASE] + mem[item + T_TOKENBLOCK] * mem[N_PANELS]
     panel_rows = mem[N_PANEL]
     low, high, filled = np.int64(-1), np.int64(-1), np.int64(0)
+    prefetch = mem[ins + I_WHEN] == AHEAD
     for i in range(first + begin, first + stop):
         row = np.int64(column[i])
         if not low <= row < high:
@@ -765,7 +777,7 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
             if mem[N_ROWS_IN_L2]:
                 mem[G_HIT_BYTES] += panel_rows * row_bytes
             else:
-                filled = max(filled, _touch(mem, t, base + panel, panel_rows * row_bytes))
+                filled = max(filled, _touch(mem, t, base + panel, panel_rows * row_bytes, prefetch))
     if gathers and filled > t:
         # Data from DRAM pass the gather port after they have arrived in L2
         done = max(done, filled - mem[M_DRAM_LATENCY] + _stage_cycles(mem, stage))
@@ -799,7 +811,7 @@ def _read(mem, column, warp, ins, t, k16, columns, step):
         if free > 0:
             latency = mem[M_GATHER_LATENCY]
             done = max(done, free + latency, t + (latency >> 1))
-    return max(done, _touch(mem, t, segment, size))
+    return max(done, _touch(mem, t, segment, size, mem[ins + I_WHEN] == AHEAD))
 
 
 @inlined
@@ -812,7 +824,7 @@ def _ask_for_next(mem, ins, k16):
     mem[G_L2_BYTES] += size
     mem[G_MISS_BYTES] += size
     mem[G_DRAM_BYTES] += size
-    _from_dram(mem, np.int64(0), size)
+    _from_dram(mem, np.int64(0), size, False)
 
 
 @inlined
@@ -917,7 +929,7 @@ def _move_results(mem, warp, ins, t):
     if op == STORE_C:
         fetched = size * mem[ins + I_FETCHED] // WHOLE_LINES
         mem[G_DRAM_BYTES] += fetched
-        _from_dram(mem, t, fetched)
+        _from_dram(mem, t, fetched, False)
         _to_dram(mem, t, size)
         _keep_written(mem, mem[warp + W_ITEM], size)
     else:

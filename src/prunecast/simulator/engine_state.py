@@ -34,7 +34,7 @@ class Machine(NamedTuple):
     """Sizes and costs of the GPU for one kernel.
 
     Latencies are in SM cycles. Fields that end in `_ticks` are in ticks per KiB; a cycle has `engine.TICKS`
-    ticks.
+    ticks. `dram_queue` is the time, in SM cycles, in which DRAM reads `GpuSpec.dram_queue_bytes`.
     `partitions` and `slots` (for blocks) are per SM, `warps` and `stages` are per block. `policy` is a value
     of `simulate.POLICIES`, and `l2_capacity` is in bytes.
     """
@@ -66,6 +66,7 @@ class Machine(NamedTuple):
     gather_latency: int
     dram_write_ticks: int
     l2_taken_ticks: int
+    dram_queue: int
 
 
 class Program(NamedTuple):

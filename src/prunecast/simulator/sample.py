@@ -110,6 +110,7 @@ def _machine(block: SampledBlock) -> Machine:
         dram_ticks=0,
         dram_write_ticks=0,
         l2_taken_ticks=0,
+        dram_queue=0,
         **sm_costs(gpu, block.tensor),
     )
 
