@@ -11,6 +11,7 @@ import pytest
 import prunecast
 from prunecast.axes import in_thousands, log_axis, new_axes, write_figure
 from prunecast.codesign import predict
+from prunecast.codesign.pictures import plots
 from prunecast.codesign.pictures.comparisons import Series, draw_agreement, draw_bars
 from prunecast.codesign.pictures.palette import SCREEN
 from prunecast.codesign.pictures.plots import RooflinePoint, draw_roofline
@@ -49,6 +50,38 @@ def test_the_highest_of_several_arithmetic_ceilings_has_the_colour_of_text():
     level = {line.get_ydata()[0]: line.get_color() for line in axes.lines if len({*line.get_ydata()}) == 1}
     ceilings = sorted(y for y in level if level[y] in (SCREEN.ink, SCREEN.faint))
     assert [level[y] for y in ceilings] == [SCREEN.faint, SCREEN.ink]
+
+
+@pytest.mark.parametrize("gpu", ["h200-sxm", "a100-sxm4-80gb", "l40s", "b200"])
+def test_names_of_ceilings_do_not_cover_each_other_or_another_ceiling(gpu):
+    weights = {"w": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)}
+    asked = {"gpu": gpu, "tokens": 256, "engine": "model", "crossovers": False}
+    rows = predict(weights, kernels=("dense", "balanced", "2:4"), **asked)
+    axes = new_axes()
+    draw_roofline(
+        [RooflinePoint(row.kernel, row.seconds, row.plan, row.result) for row in rows], rows[0].gpu, axes
+    )
+    saved(axes)
+    boxes = {text.xy[1]: text.get_window_extent() for text in axes.texts}
+    assert len(boxes) >= 2
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes.values(), 2))
+    for level, box in boxes.items():
+        for other in boxes:
+            height = axes.transData.transform((1.0, other))[1]
+            assert not box.y0 < height < box.y1, (level, other)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "places"), [(1.5, ["top", "bottom"]), (2.9, ["top", "bottom"]), (3.0, ["bottom", "bottom"])]
+)
+def test_names_of_ceilings_are_above_them_unless_the_next_one_is_closer_than_three_times(
+    table, monkeypatch, ratio, places
+):
+    monkeypatch.setattr(plots, "_peaks", lambda *_: {"half": 512.0, "whole": ratio * 512.0})
+    axes = table[1].plot_roofline()
+    assert [text.get_text() for text in axes.texts] == ["half", "whole"]
+    assert [text.get_va() for text in axes.texts] == places
+    assert [text.xyann[1] for text in axes.texts] == [3 if place == "bottom" else -3 for place in places]
 
 
 def test_the_bars_are_the_work_of_all_sms(table):

@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from prunecast.codesign import predict, prune
+from prunecast.codesign.tile_maps import read_tile_maps
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, weigh
 from tests.codesign.weights import uneven
@@ -148,3 +149,73 @@ def test_filters_that_are_arrays_keep_their_shape(tmp_path):
     written = load_file(tmp_path / "out" / "weights.safetensors")["conv"]
     assert written.shape == filters.shape
     assert np.count_nonzero(written) == filters.size // 2
+
+
+def scaled_layers():
+    """Two layers of the same shape, one with ten times the weights of the other."""
+    return {"large": 10 * uneven(128, 128).astype(np.float32), "small": uneven(128, 128, seed=1)}
+
+
+@pytest.mark.parametrize(("scope", "shares"), [("layer", [0.5, 0.5]), ("global", [0.17, 0.83])])
+def test_the_scope_is_each_layer_or_all_layers_ranked_together(tmp_path, scope, shares):
+    layers = scaled_layers()
+    recipe = prune(layers, pattern="unstructured", sparsity=0.5, scope=scope, out=tmp_path / "out")
+    found = [layer.sparsity for layer in recipe.layers]
+    assert found == pytest.approx(shares, abs=0.01)
+    assert sum(found) == pytest.approx(1.0, abs=1e-4)
+    assert recipe.document()["scope"] == scope
+    scores = {name: weigh(name, weights) for name, weights in layers.items()}
+    masks = parse_pattern("unstructured").prune(scores, 0.5, scope)
+    written = load_file(tmp_path / "out" / "weights.safetensors")
+    for name, mask in masks.items():
+        np.testing.assert_array_equal(written[name] != 0, mask)
+
+
+def test_every_layer_is_ranked_alone_by_default(tmp_path):
+    recipe = prune(scaled_layers(), pattern="unstructured", sparsity=0.5, out=tmp_path / "out")
+    assert [layer.sparsity for layer in recipe.layers] == [0.5, 0.5]
+
+
+def test_without_a_sparsity_three_quarters_are_removed_or_what_the_pattern_fixes(tmp_path):
+    for pattern, removed in ((PATTERN, 0.75), ("2:4", 0.5), ("dense", 0.0)):
+        recipe = prune({"w": uneven(128, 128)}, pattern=pattern, out=tmp_path / pattern[:2].replace(":", ""))
+        assert [layer.sparsity for layer in recipe.layers] == [removed]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 60_001])
+def test_names_that_tiles_cannot_have_are_refused_only_with_tiles(tmp_path, name):
+    weights = {name: uneven(64, 64)}
+    with pytest.raises(BadInput, match=r"tiles.npz cannot hold a layer whose name has a zero byte"):
+        prune(weights, pattern=PATTERN, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    recipe = prune(weights, pattern="2:4", out=tmp_path / "out")
+    assert [layer.layer for layer in recipe.layers] == [name]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        (PATTERN, {"weights.safetensors", "recipe.json", "tiles.npz"}),
+        ("2:4", {"weights.safetensors", "recipe.json"}),
+        ("dense", {"weights.safetensors", "recipe.json"}),
+    ],
+)
+def test_tiles_are_written_if_the_pattern_has_them(tmp_path, pattern, files):
+    recipe = prune({"w.weight": uneven(64, 64)}, pattern=pattern, out=tmp_path / "out")
+    assert {path.name for path in recipe.folder.iterdir()} == files
+    assert set(recipe.tiles) == ({"w"} if "tiles.npz" in files else set())
+    if recipe.tiles:
+        (stored,) = read_tile_maps(tmp_path / "out" / "tiles.npz").items()
+        assert stored[0] == "w.weight"
+        assert stored[1].fingerprint() == recipe.tiles["w"].fingerprint()
+
+
+def test_the_calibration_file_is_read_and_stays(tmp_path):
+    out = tmp_path / "out"
+    prune({"w": uneven(64, 64)}, pattern=PATTERN, out=out)
+    squares = out / "weights.safetensors"
+    save_file({"w": np.ones(64, np.float32)}, squares)
+    before = squares.read_bytes()
+    with pytest.raises(BadInput, match=r"would overwrite .*weights.safetensors, which is read"):
+        prune({"w": uneven(64, 64)}, pattern=PATTERN, calibrate=squares, out=out)
+    assert squares.read_bytes() == before

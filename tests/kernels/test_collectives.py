@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,19 @@ def test_large_tensors_and_pcie_are_not_read_directly():
     pcie = load_gpu("l40s")
     assert pcie.link_bytes_per_s <= MOST_PCIE
     assert not KERNELS[collective("all reduce", 2**20, 4, pcie).kernel].is_direct
+
+
+@pytest.mark.parametrize(("rate", "direct"), [(MOST_PCIE, False), (1.01 * MOST_PCIE, True)])
+def test_links_faster_than_pcie_are_read_directly(rate, direct):
+    gpu = replace(H200, link_bytes_per_s=rate)
+    assert KERNELS[collective("all reduce", 2**13, 4, gpu).kernel].is_direct == direct
+
+
+def test_a_call_is_bound_by_the_longer_part():
+    for size, bound in ((2**10, "latency"), (2**28, "link")):
+        call = collective("all reduce", size, 4, H200)
+        assert call.bound == bound
+        assert (call.parts["link"] > call.parts["launch"]) == (bound == "link")
 
 
 def test_measured_sums_that_were_not_fitted():

@@ -1,6 +1,7 @@
 """Programs of the balanced kernels: what is waited for, and times that were measured."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -386,3 +387,16 @@ def test_one_token_whose_b_exceeds_shared_memory_is_refused_with_the_sizes(
     assert int(needed) > spec.shared_bytes_per_block == int(re.findall(r"may have (\d+) bytes", words)[0])
     assert "\n" not in words
     assert fastest_plan("balanced", elements, 2, dtype, spec).n == 2
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_only_reads_of_fp32_occupy_the_shared_memory_port(dtype: str) -> None:
+    """The products of halves are bound by issue slots: their first read has its latency, and no bytes."""
+    layout = matrix_layout(balanced_map(512, 512, 16), 32)
+    (worker,) = matrix_programs(layout, 4, 64, dtype, H200, sharers=Sharers(8))
+    before = [one for one, other in pairwise(worker.step) if other.op is Op.FMA]
+    if dtype == "fp32":
+        assert {one.op for one in before} == {Op.SHARED}
+        assert min(one.amount for one in before) > 1
+    else:
+        assert {(one.op, one.amount) for one in before} == {(Op.ISSUE, H200.shared_latency_cycles)}

@@ -73,6 +73,38 @@ def test_every_gpu_with_fp8_has_a_tile_for_every_size():
                     assert min(tile_of(form, m, k, n, gpu)) >= 1
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "n", "tile"),
+    [
+        (10_000, 6144, 16, (64, 16, 256)),
+        (1280, 6144, 17, (64, 16, 256)),
+        (1281, 6144, 17, (64, 64, 256)),
+        (1280, 6144, 64, (64, 16, 256)),
+        (1281, 6144, 64, (64, 64, 256)),
+        (1280, 6144, 65, (128, 64, 128)),
+        (1281, 6144, 128, (128, 64, 128)),
+        (1281, 6144, 129, (128, 128, 128)),
+        (128, 6144, 8191, (128, 128, 128)),
+        (128, 6144, 8192, (128, 256, 128)),
+        (128, 6143, 8192, (128, 128, 128)),
+    ],
+)
+def test_tiles_of_cutlass_are_those_of_its_dispatch(m, k, n, tile):
+    """vLLM 0.24, scaled_mm for compute capability 9.0: by tokens, then rows, and by K for 8192 tokens."""
+    found = tile_of("cutlass", m, k, n, H100)
+    assert (found.rows, found.tokens, found.k) == tile
+
+
+@pytest.mark.parametrize(("n", "is_slower"), [(127, False), (128, False), (129, True), (130, False)])
+def test_an_odd_number_of_tokens_above_a_tile_is_slower(n, is_slower):
+    numbers, name = dict(scaled_costs(90).values), FORMS["cutlass"]
+    even, odd = (
+        scaled_product(4096, 4096, n, H100, form="cutlass", costs=numbers | {f"{name}_odd_tokens": factor})
+        for factor in (1.0, 1.5)
+    )
+    assert odd.parts["product"] == pytest.approx((1.5 if is_slower else 1.0) * even.parts["product"])
+
+
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "t4"])
 def test_a_gpu_without_fp8_is_refused(name):
     with pytest.raises(BadInput, match="dtype fp8 needs fp8 tensor cores"):

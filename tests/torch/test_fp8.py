@@ -16,7 +16,8 @@ from prunecast.torch.cuda import quantise as cuda_quantise
 from prunecast.torch.cuda.quantise import quantise_rows
 from prunecast.torch.epilogue import Epilogue, activated
 from prunecast.torch.fp8 import Fp8Product, fits_fp8
-from prunecast.torch.quantise import quantise, quantised
+from prunecast.torch.quantise import _quantise_on_gpu as quantise_on_gpu
+from prunecast.torch.quantise import norm_quantised, quantise, quantised
 from prunecast.torch.weight_layouts import layout_of
 from tests.naive.quantise import quantised as quantised_by_numpy
 
@@ -67,6 +68,29 @@ def test_a_norm_is_launched_with_its_own_weight_and_epsilon(monkeypatch: pytest.
     (args,) = (launch.args[0] for launch in launched)
     assert (args["x"], args["weight"], args["epsilon"]) == (x.data_ptr(), weight.data_ptr(), 1e-5)
     assert quantise_rows(x, (weight.float(), 1e-5)) is None
+
+
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_on_a_gpu_the_kernel_quantises_what_it_can_read_and_torch_the_rest(
+    has_norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel reads rows of 16 bits; its result is not computed again."""
+    monkeypatch.setattr(cuda_quantise, "enqueue", lambda launch, _: launch)
+    x, weight = torch.randn(3, 64), torch.rand(64)
+    halves = quantise_on_gpu(x.half(), *((weight.half(), 1e-5) if has_norm else ()))
+    assert not torch.equal(halves[1], (norm_quantised(x, weight, 1e-5) if has_norm else quantised(x))[1])
+    norm = (weight, 1e-5) if has_norm else ()
+    found, wanted = quantise_on_gpu(x, *norm), (norm_quantised if has_norm else quantised)(x, *norm)
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one.float(), other.float())
+
+
+def test_a_norm_is_divided_by_the_root_of_the_mean_square_and_multiplied_by_the_weight() -> None:
+    x, weight = torch.randn(4, 32, dtype=torch.float64), torch.rand(32, dtype=torch.float64)
+    norm = x / (x.square().mean(1, keepdim=True) + 0.5).sqrt() * weight
+    bits, scales = norm_quantised(x, weight, 0.5)
+    assert torch.allclose(scales.double(), norm.abs().amax(1) / 448)
+    assert off(bits.double() * scales.double()[:, None], norm) < 0.04
 
 
 @pytest.mark.parametrize("glu", [False, True])

@@ -1,11 +1,13 @@
 import dataclasses
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from prunecast.validation.records import RunWriter
 from prunecast.validation.report import write_report
-from prunecast.validation.report.groupings import grouped
+from prunecast.validation.report.groupings import GROUPINGS, grouped
 from prunecast.validation.report.sections import (
     Bound,
     board_spreads,
@@ -28,6 +30,48 @@ def test_groups_are_in_order_and_keep_errors_apart():
     assert list(found) == ["30 to 60 %", "80 to 95 %"]
     assert [summary.cases for summary in found.values()] == [1, 2]
     assert found["80 to 95 %"].bias == pytest.approx(0.1)
+
+
+LIMITS = {
+    "sparsity": [0.0, 0.3, 0.6, 0.8, 0.95, 1.0],
+    "imbalance (heaviest tile over mean)": [1.0, 1.02, 1.3, 2.0, 4.0, np.inf],
+    "measured time": [0.0, 5e-6, 15e-6, 50e-6, 200e-6, np.inf],
+    "tokens": [1, 65, 513, 4097, np.inf],
+}
+"""Least number of each group, and the largest number that a row can have."""
+
+
+def row_with(grouping, number):
+    if grouping == "sparsity":
+        return judged_row(10, 10, sparsity=number)
+    if grouping == "tokens":
+        return judged_row(10, 10, n=number)
+    if grouping == "measured time":
+        row = judged_row(10, 10)
+        return dataclasses.replace(row, measured=dataclasses.replace(row.measured, seconds=number))
+    return dataclasses.replace(judged_row(10, 10), imbalance=number)
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_groups_begin_at_their_limits_and_the_last_one_holds_the_largest(grouping):
+    labels = [label for label, _ in GROUPINGS[grouping].bins]
+    *firsts, most = LIMITS[grouping]
+    lasts = [np.nextafter(limit, 0) if isinstance(limit, float) else limit - 1 for limit in firsts[1:]]
+    for label, first, last in zip(labels, firsts, [*lasts, most], strict=True):
+        for number in (first, last):
+            if 0 < number < np.inf or grouping == "sparsity":
+                assert list(grouped([row_with(grouping, number)], grouping, "simulator")) == [label]
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_labels_of_groups_name_their_limits(grouping):
+    """Numbers in the label of a group are its least and its largest number, as people write them."""
+    *firsts, _ = LIMITS[grouping]
+    scale = {"sparsity": 100, "measured time": 1e6}.get(grouping, 1)
+    named = [[float(each) for each in re.findall(r"[\d.]+", label)] for label, _ in GROUPINGS[grouping].bins]
+    for numbers, above in zip(named[1:-1], firsts[2:], strict=True):
+        largest = above - 1 if grouping == "tokens" else scale * above
+        assert numbers[-1] == pytest.approx(largest)
 
 
 def test_regret_is_what_the_wrong_choice_costs():

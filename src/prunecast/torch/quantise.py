@@ -12,6 +12,8 @@ quantises the RMS norm x / sqrt(mean(x^2) + epsilon) * weight. The norm is not r
 torch.compile does not round it either where it fuses the norm and the quantisation.
 """
 
+from typing import Any
+
 import torch
 
 from prunecast.kernels.device.quantise.quantise import LARGEST
@@ -49,9 +51,15 @@ def norm_quantised(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> Qua
     return quantised(values * scale * weight.float())
 
 
-register("quantise(Tensor x) -> (Tensor, Tensor)", quantised, lambda x: quantise_rows(x) or quantised(x))
+def _quantise_on_gpu(x: torch.Tensor, *norm: Any) -> Quantised:
+    """Quantise x, or its RMS norm (weight, epsilon), by the kernel; by torch if the kernel cannot read x."""
+    by_torch = norm_quantised if norm else quantised
+    return quantise_rows(x, norm or None) or by_torch(x, *norm)
+
+
+register("quantise(Tensor x) -> (Tensor, Tensor)", quantised, _quantise_on_gpu)
 register(
     "norm_quantise(Tensor x, Tensor weight, float epsilon) -> (Tensor, Tensor)",
     norm_quantised,
-    lambda x, *norm: quantise_rows(x, norm) or norm_quantised(x, *norm),
+    _quantise_on_gpu,
 )

@@ -131,6 +131,42 @@ def test_targets_that_exclude_each_other_are_refused() -> None:
         allocate(menus, 1.0, most_kept=1.0)
 
 
+def test_exactly_as_many_weights_as_may_stay_do_stay() -> None:
+    """The limit itself is allowed: the best choice has it in whole numbers."""
+    menu = OptionValues(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 2.9]), np.array([10.0, 20.0, 30.0]))
+    for kept, option in ((9.0, None), (10.0, 0), (20.0, 1), (29.0, 1), (30.0, 2), (np.inf, 2)):
+        if option is None:
+            with pytest.raises(BadInput, match="9 weights may stay, 10 at least do"):
+                allocate([menu], 3.0, kept)
+        else:
+            assert allocate([menu], 3.0, kept).tolist() == [option]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_choice_for_a_price_is_found_when_just_its_weights_may_stay(seed: int) -> None:
+    """Nothing with as many weights or fewer retains more, so the limit itself has to count as kept."""
+    rng = np.random.default_rng(seed)
+    menus = [
+        OptionValues(np.ones(6), 100.0 * np.sqrt(np.sort(rng.random(6))), rng.permutation(60)[:6] + 1.0)
+        for _ in range(40)
+    ]
+    menus = [menu._replace(kept=np.sort(menu.kept)) for menu in menus]
+    for price in (0.3, 1.0, 3.0):
+        chosen = np.array([np.argmax(menu.importance - price * menu.kept) for menu in menus])
+        wanted = totals(menus, chosen)
+        found = totals(menus, allocate(menus, len(menus), wanted.kept))
+        assert found.kept <= wanted.kept
+        assert found.importance == pytest.approx(wanted.importance, rel=1e-9)
+
+
+def test_a_time_that_the_fastest_options_just_need_is_kept() -> None:
+    menus = random_menus(np.random.default_rng(7), 3, 4)
+    floor = floor_seconds(menus)
+    assert totals(menus, allocate(menus, floor)).seconds == pytest.approx(floor)
+    with pytest.raises(BadInput, match=f"wanted {0.9e6 * floor:.1f} us or less, the fastest "):
+        allocate(menus, 0.9 * floor)
+
+
 def naive_hull(menu: OptionValues) -> list[int]:
     """Options that no line between a faster and a slower one passes above."""
     points = [(menu.seconds[o], menu.importance[o], o) for o in pareto_optimal(menu.seconds, menu.importance)]

@@ -95,3 +95,20 @@ def test_a_file_for_each_kernel(tmp_path):
     assert "<svg" in file.read_text(encoding="utf-8")
     with pytest.raises(BadInput, match="there is none"):
         write_pictures(ROWS[:2], tmp_path)
+
+
+def test_numbers_are_white_on_dark_cells_black_on_pale_ones_and_grey_without_a_result():
+    axes = drawn([[0.0, 0.29, 0.31, 1.0, 3.09, 3.11, 4.0, np.nan]])
+    colours = [text.get_color() for text in axes.texts]
+    assert colours == ["white", "white", "black", "black", "black", "white", "white", "0.35"]
+
+
+@pytest.mark.parametrize(("columns", "numbered"), [(12, True), (13, False)])
+def test_cells_of_up_to_12_columns_have_numbers(columns, numbered):
+    assert bool(drawn([[1.5] * columns]).texts) == numbered
+
+
+def test_a_crossover_is_the_first_column_that_is_faster_than_dense():
+    axes = drawn([[0.5, 1.0, 1.01, 0.9], [np.nan, np.nan, 0.3, 1.0], [1.2, 0.3, 2.0, np.nan]])
+    lines = [(*map(float, line.get_xdata()), *map(float, line.get_ydata())) for line in axes.lines]
+    assert lines == [(1.5, 1.5, -0.5, 0.5), (-0.5, -0.5, 1.5, 2.5)]

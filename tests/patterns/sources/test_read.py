@@ -3,7 +3,9 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.patterns.sources import read_weights
+from prunecast.patterns.sources.read import _unusable
 from prunecast.patterns.sources.readers import READERS, files_read, reader_of
+from prunecast.patterns.sources.stored_tensor import StoredTensor
 
 
 @pytest.fixture
@@ -78,3 +80,22 @@ def test_every_ending_has_one_reader_and_unknown_files_read_nothing_else(tmp_pat
     table = tmp_path / "table.json"
     table.write_text("{}")
     assert list(files_read(table)) == [table]
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((2**31 - 1, 1), None),
+        ((2**31, 1), f"tensor of {2**31} elements, wanted 1 to 2147483647"),
+        ((2**32, 2**31), f"tensor of {2**63} elements, wanted"),
+        ((2**63 + 1, 1), "tensor of far too many elements, wanted"),
+        ((10**4000, 10**4000), "tensor of far too many elements, wanted"),
+        ((0, 4), "tensor of 0 elements, wanted"),
+        ((4,), "tensor that is not 2-D (shape 4)"),
+        ((2, 2, 2), "tensor that is not 2-D (shape 2x2x2)"),
+        ((2, 2, 2, 2), None),
+    ],
+)
+def test_only_matrices_and_filters_of_up_to_two_billion_numbers_are_layers(shape, said):
+    reason = _unusable(StoredTensor(shape=shape, dtype="float16", load=pytest.fail))
+    assert reason is None if said is None else reason.startswith(said)

@@ -8,9 +8,11 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.launch import USUAL
 from prunecast.validation.torch_models import Case
 from prunecast.validation.torch_models import compare as comparing
 from prunecast.validation.torch_models.compare import beside, validate_model
+from prunecast.validation.torch_models.promise import Promise
 from prunecast.workload.graph import Pass
 from prunecast.workload.graph.shapes import Transformer
 
@@ -53,6 +55,42 @@ def test_a_record_is_written_whole(monkeypatch, tmp_path):
     document = json.loads(out.read_text(encoding="utf-8"))
     assert document == json.loads(json.dumps(found.document()))
     assert [row["what"] for row in document["rows"]] == ["dense", "sparse", "speedup"]
+
+
+def test_no_record_is_written_over_a_file_or_twice(monkeypatch, tmp_path):
+    monkeypatch.setattr(comparing, "_check_gpu", lambda gpu: None)
+    monkeypatch.setattr(comparing, "_measure", lambda *_: pytest.fail("measured before the check"))
+    out = tmp_path / "record.json"
+    out.write_text("dear")
+    with pytest.raises(BadInput, match=r"--record .*exists"):
+        validate_model(Case("bert-small", Pass(1, 128)), engine="model", record=out)
+    assert out.read_text() == "dear"
+
+
+@pytest.mark.parametrize(
+    ("sparse_us", "said"),
+    [(529.0, "52.9%: kept (3 points)"), (531.0, "53.1%: not kept (3 points)"), (100.0, "10.0%: kept")],
+)
+def test_a_promise_is_kept_up_to_three_points(sparse_us, said):
+    run = Pass(1, 128)
+    promise = Promise(run, "h200-sxm", "model", dense_seconds=2e-3, seconds=1e-3, conditions=USUAL)
+    case = Case("bert-small", run, promise=promise)
+    found = beside(case, {"us": {"dense eager": 1000.0, "sparse eager": sparse_us}}, GPU, engine="model")
+    assert (found.dense.predicted_us, found.sparse.predicted_us) == (2000.0, 1000.0)
+    assert f"promised 50.0% of the dense time, measured {said}" in found.promise_kept
+
+
+def test_cells_have_the_numbers_of_the_rows_in_their_units():
+    found = beside(Case("bert-small", Pass(1, 128)), {"us": US}, GPU, engine="model")
+    dense, sparse, ratio = found.cells()
+    for cells, each in ((dense, found.dense), (sparse, found.sparse)):
+        assert cells["measured"] == f"{each.measured_us:.1f} us"
+        assert cells["predicted"] == f"{each.predicted_us:.1f} us"
+        assert cells["fastest as"] == each.variant
+    assert ratio["measured"] == "1.50x"
+    assert ratio["predicted"] == f"{found.dense.predicted_us / found.sparse.predicted_us:.2f}x"
+    errors = [float(cells["error %"]) for cells in found.cells()]
+    assert errors == pytest.approx([100 * row["error"] for row in found.frame_rows()], abs=0.06)
 
 
 def test_what_cannot_be_measured_is_one_line_and_writes_nothing(monkeypatch, tmp_path):

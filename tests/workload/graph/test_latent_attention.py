@@ -71,6 +71,21 @@ def test_attention_multiplies_each_pair_of_tokens_once():
     assert graph["layers.attention"].flops == 2 * 128 * (576 + 512) * 10
 
 
+@pytest.mark.parametrize(("workload", "columns", "cached"), [("prefill:2x3", 6, 0), ("decode:2@9", 2, 9)])
+def test_each_operator_moves_the_tensors_of_its_equation(workload, columns, cached):
+    """128 heads of 192 features, 64 of them rotated; 512 latents and 64 rotated features of a key."""
+    graph = graph_of(workload)
+    rotary, attention = graph["layers.rotary"], graph["layers.attention"]
+    assert rotary.elements_in == rotary.elements_out == (128 + 1) * 64 * columns
+    assert graph["layers.query_norm"].elements_in == 1536 * columns
+    assert graph["layers.key_norm"].elements_in == 512 * columns
+    keys = 576 if cached else 128 * (128 + 128) + 64
+    assert attention.elements_in == (128 * 192 + keys) * columns
+    assert attention.elements_out == 128 * 128 * columns
+    assert attention.elements_cached == 576 * 2 * cached
+    assert attention.elements_kept == 576 * (2 * cached + columns)
+
+
 def test_each_gpu_has_its_heads_and_the_whole_cache():
     share = V3.share(8)
     assert share.width == V3.width // 8
