@@ -14,6 +14,7 @@ from prunecast.launch.context import launch_costs
 from prunecast.launch.floor import launch_floor_s
 from prunecast.launch.overlap import (
     head_start_cycles,
+    series_ends,
     spread_cycles,
     straggler_credit_cycles,
     straggler_credit_scale,
@@ -46,11 +47,26 @@ def run_of(plan):
     return settle(launch_context(plan, H200), policy="gty").run
 
 
+def early_starts(sm_finish, before_b):
+    """Cycles that launches gain whose SMs end then."""
+    ends = series_ends(sm_finish, before_b)
+    return head_start_cycles(ends, before_b, int((sm_finish == 0.0).sum()))
+
+
+def finish(run):
+    return run.sm[:, engine.S_BUSY].astype(float)
+
+
 def head_start(plan, run):
     """Cycles by which the launch gains on the preceding one."""
-    context, ends = launch_context(plan, H200), run.sm[:, engine.S_BUSY].astype(float)
-    prologue = context.prologue_under_preceding_cycles
-    return head_start_cycles(ends, prologue)
+    return early_starts(finish(run), launch_context(plan, H200).prologue_under_preceding_cycles)
+
+
+def credit(plan, run):
+    """Cycles by which stragglers delay the launch less than one of equal blocks."""
+    context = launch_context(plan, H200)
+    ends = series_ends(finish(run), context.prologue_under_preceding_cycles)
+    return straggler_credit_cycles(ends, straggler_credit_scale(context))
 
 
 def test_blocks_that_end_together_gain_little_and_a_lone_long_one_all_that_is_read_first():
@@ -73,9 +89,7 @@ def test_where_every_sm_has_a_block_little_is_gained_if_they_end_together_and_ne
 def test_cycles_under_the_launch_before_are_taken_off():
     plan = plan_of([256] * 15 + [4096] + [256] * 15, n=256)
     result, run = simulate(plan, H200), run_of(plan)
-    gained = head_start(plan, run) + straggler_credit_cycles(
-        run.sm[:, engine.S_BUSY].astype(float), straggler_credit_scale(launch_context(plan, H200))
-    )
+    gained = head_start(plan, run) + credit(plan, run)
     floor = launch_floor_s(launch_context(plan, H200)) * result.clock_hz
     assert gained > 1.4 * floor
     assert result.launch_s == 0.0
@@ -99,12 +113,7 @@ def test_a_launch_whose_blocks_all_begin_early_has_gained_it_already():
     plan = plan_of([256, 1024], n=128)
     result, run = simulate(plan, H200), run_of(plan)
     assert head_start(plan, run) == 0.0
-    spared_s = (
-        straggler_credit_cycles(
-            run.sm[:, engine.S_BUSY].astype(float), straggler_credit_scale(launch_context(plan, H200))
-        )
-        / result.clock_hz
-    )
+    spared_s = credit(plan, run) / result.clock_hz
     floor_s = launch_floor_s(launch_context(plan, H200))
     assert 0.0 < spared_s < 0.06e-6
     assert result.launch_s == pytest.approx(floor_s - spared_s)
@@ -121,6 +130,16 @@ def test_blocks_start_in_groups_of_as_many_as_sms_are_free(late, free):
 
 def test_where_all_sms_end_together_only_the_spread_is_gained():
     ends = np.full(100, 5000.0)
-    assert head_start_cycles(ends, 900.0) == 0.0
+    assert early_starts(ends, 900.0) == 0.0
     ends[70:] = 0.0  # 70 blocks start in three groups on SMs of 30
-    assert head_start_cycles(ends, 900.0) == pytest.approx(300.0)
+    assert early_starts(ends, 900.0) == pytest.approx(300.0)
+
+
+def test_long_blocks_that_start_early_end_with_the_others_and_are_credited_once():
+    uneven = np.array([6000.0] * 4 + [5000.0] * 60)
+    alone = straggler_credit_cycles(uneven[None], 100.0)
+    assert alone == pytest.approx(100.0 * np.log(64 / 4), abs=1.0)
+    # Eight free SMs: long blocks, which are first in their launch, start there and end 500 cycles late
+    sms = np.append(uneven, np.zeros(8))
+    assert straggler_credit_cycles(series_ends(sms, 500.0), 100.0) == pytest.approx(alone, rel=0.1)
+    assert straggler_credit_cycles(series_ends(sms, 2000.0), 100.0) < 0.5 * alone

@@ -48,26 +48,26 @@ def test_longer_blocks_never_end_a_launch_sooner() -> None:
 
 
 def test_equal_blocks_have_it_in_their_constants():
-    assert straggler_credit_cycles(np.full(128, 5000.0), SLOW_CYCLES) == pytest.approx(0.0)
-    assert straggler_credit_cycles(np.zeros(0), SLOW_CYCLES) == 0.0
+    assert straggler_credit_cycles(np.full((1, 128), 5000.0), SLOW_CYCLES) == pytest.approx(0.0)
+    assert straggler_credit_cycles(np.zeros((1, 0)), SLOW_CYCLES) == 0.0
 
 
 def test_one_long_block_among_many_is_seldom_the_slow_one():
     ends = np.full(128, 1000.0)
     ends[7] = 9000.0
-    assert straggler_credit_cycles(ends, SLOW_CYCLES) == pytest.approx(SLOW_CYCLES * np.log(128))
+    assert straggler_credit_cycles(ends[None], SLOW_CYCLES) == pytest.approx(SLOW_CYCLES * np.log(128))
     ends[:4] = 9000.0
-    assert straggler_credit_cycles(ends, SLOW_CYCLES) == pytest.approx(SLOW_CYCLES * np.log(128 / 5))
+    assert straggler_credit_cycles(ends[None], SLOW_CYCLES) == pytest.approx(SLOW_CYCLES * np.log(128 / 5))
 
 
 def test_longer_blocks_never_end_a_launch_sooner_with_the_credit():
     rng = np.random.default_rng(3)
     ends = rng.uniform(1000.0, 4000.0, 96)
-    before = ends.max() - straggler_credit_cycles(ends, SLOW_CYCLES)
+    before = ends.max() - straggler_credit_cycles(ends[None], SLOW_CYCLES)
     for i in range(96):
         longer = ends.copy()
         longer[i] += 200.0
-        assert longer.max() - straggler_credit_cycles(longer, SLOW_CYCLES) >= before
+        assert longer.max() - straggler_credit_cycles(longer[None], SLOW_CYCLES) >= before
 
 
 @pytest.mark.parametrize(("blocks", "least", "most"), [(64, 300, 500), (128, 500, 890)])

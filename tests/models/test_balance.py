@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.hardware.clock import busy_share
-from prunecast.launch.overlap import head_start_cycles, spread_cycles
+from prunecast.launch.overlap import head_start_cycles, series_ends, spread_cycles
 from prunecast.models.amount_loops import RowsOfItems, reads_by_part
 from prunecast.models.chip import QUEUE_ORDER, _sm_ends, _wave_shares, _WaveShares
 from prunecast.models.loops import queued, stretched
@@ -185,25 +185,31 @@ def test_shares_of_waves():
     np.testing.assert_allclose(nothing_read.reads, nothing_read.work)
 
 
+def early(sm_finish, before_b):
+    """Return the head start of launches whose SMs end then."""
+    ends = series_ends(sm_finish, before_b)
+    return head_start_cycles(ends, before_b, int((sm_finish == 0.0).sum()))
+
+
 def test_nothing_is_gained_where_all_sms_end_together():
-    assert head_start_cycles(np.full(4, 700.0), 300.0) == 0.0
-    assert head_start_cycles(np.zeros(4), 300.0) == 0.0
+    assert early(np.full(4, 700.0), 300.0) == 0.0
+    assert early(np.zeros(4), 300.0) == 0.0
 
 
 def test_blocks_start_early_on_the_sms_that_are_left_first():
     # Two long blocks gain all of the prologue if they are first, and nothing if they are last
-    assert head_start_cycles(np.array([900.0, 900.0, 100.0, 100.0]), 300.0) == pytest.approx(300.0)
-    assert head_start_cycles(np.array([100.0, 100.0, 900.0, 900.0]), 300.0) == 0.0
+    assert early(np.array([900.0, 900.0, 100.0, 100.0]), 300.0) == pytest.approx(300.0)
+    assert early(np.array([100.0, 100.0, 900.0, 900.0]), 300.0) == 0.0
     # With medium ones, every second launch starts 300 early, every other one 100: the medium ones end late
-    assert head_start_cycles(np.array([900.0, 900.0, 500.0, 500.0]), 300.0) == pytest.approx(200.0)
+    assert early(np.array([900.0, 900.0, 500.0, 500.0]), 300.0) == pytest.approx(200.0)
     # One SM was idle: two groups of one block each, half of the prologue apart
-    assert head_start_cycles(np.array([800.0, 800.0, 0.0]), 300.0) == pytest.approx(150)
-    assert head_start_cycles(np.array([800.0, 0.0, 0.0]), 300.0) == pytest.approx(300.0)
+    assert early(np.array([800.0, 800.0, 0.0]), 300.0) == pytest.approx(150)
+    assert early(np.array([800.0, 0.0, 0.0]), 300.0) == pytest.approx(300.0)
 
 
 def test_early_starts_spread_from_free_sms_to_all_blocks_in_whole_groups():
     def gained(blocks):
-        return head_start_cycles(np.array([800.0] * blocks + [0.0] * (12 - blocks)), 300.0)
+        return early(np.array([800.0] * blocks + [0.0] * (12 - blocks)), 300.0)
 
     assert gained(4) == pytest.approx(300.0)
     assert gained(8) == gained(7) == pytest.approx(150.0)
@@ -215,4 +221,4 @@ def test_early_starts_spread_from_free_sms_to_all_blocks_in_whole_groups():
 
 @given(ends=ENDS, before_b=st.floats(0, 1e6))
 def test_a_head_start_is_no_longer_than_what_comes_before_b(ends, before_b):
-    assert 0.0 <= head_start_cycles(ends, before_b) <= before_b + 1e-6
+    assert 0.0 <= early(ends, before_b) <= before_b + 1e-6

@@ -11,6 +11,7 @@ block is seldom the one with the largest delay. The launch then ends earlier tha
 the difference (`straggler_credit_cycles`) is subtracted.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -76,21 +77,22 @@ def straggler_credit_scale(context: LaunchContext) -> float:
     return gpu.slow_sm_cycles if one_each and not context.co_resident and context.pdl else 0.0
 
 
-def straggler_credit_cycles(sm_ends: Cycles, scale: float) -> float:
-    """Return the cycles by which the straggler delay is shorter than if all SMs ended at the same time.
+def straggler_credit_cycles(ends: Cycles, scale: float) -> float:
+    """Return the cycles by which the straggler delay is shorter than if all blocks ended at the same time.
 
-    The fewer SMs end late, the fewer blocks can be the straggler, and the shorter is the most likely delay.
-    The fitted constants contain the delay of equal blocks, so that the caller subtracts the result.
+    The fewer blocks end late, the fewer can be the straggler, and the shorter is the most likely delay. The
+    fitted constants contain the delay of equal blocks, so that the caller subtracts the result. Long blocks
+    that start early end together with the others, which then can be stragglers too.
 
     Parameters
     ----------
-    sm_ends : (SMs,) cycle in which each SM would end without delays, 0 if it has no block
+    ends : (launches, blocks) result of `series_ends`; the credit is the mean over the launches
     scale : Gumbel scale in cycles, see `straggler_credit_scale`
     """
-    ends = sm_ends[sm_ends > 0.0]
     if scale <= 0.0 or not ends.size:
         return 0.0
-    return scale * float(np.log(ends.size)) - _last_of(ends - ends.max(), scale)
+    behind = ends - ends.max(axis=1, keepdims=True)
+    return scale * float(np.log(ends.shape[1])) - _last_of(behind, scale)
 
 
 def _last_of(behind: Cycles, scale: float) -> float:
@@ -101,10 +103,13 @@ def _last_of(behind: Cycles, scale: float) -> float:
 
     Parameters
     ----------
-    behind : (SMs,) end of each SM without delays, minus the last of these ends; cycles, at most 0
+    behind : (SMs,) end of each SM without delays, minus the last of these ends; cycles, at most 0. The result
+        for (launches, SMs) is the mean over the launches
     scale : Gumbel scale in cycles; 0 for no delays
     """
-    return scale * float(np.log(np.exp(behind / scale).sum())) if scale > 0.0 else 0.0
+    if scale <= 0.0:
+        return 0.0
+    return scale * float(np.log(np.exp(behind / scale).sum(axis=-1)).mean())
 
 
 def gained_cycles(context: LaunchContext, sm_finish: Cycles) -> float:
@@ -119,43 +124,60 @@ def gained_cycles(context: LaunchContext, sm_finish: Cycles) -> float:
     """
     if context.conditions.launch != "graph":
         return 0.0
-    early = head_start_cycles(sm_finish, context.prologue_under_preceding_cycles)
-    return float(early + straggler_credit_cycles(sm_finish, straggler_credit_scale(context)))
+    early = context.prologue_under_preceding_cycles
+    ends = series_ends(sm_finish, early)
+    credit = straggler_credit_cycles(ends, straggler_credit_scale(context))
+    return head_start_cycles(ends, early, sm_finish.size - ends.shape[1]) + credit
 
 
 LAUNCHES = 12
-"""Launches of the series that `head_start_cycles` follows. Kind: choice. For 132 random ends the head start
-is within 3 % of the prologue of its value for 400 launches."""
+"""Launches of the series that `series_ends` follows. Kind: choice. For 132 random ends the head start is
+within 3 % of the prologue of its value for 400 launches."""
 
 
-def head_start_cycles(sm_finish: Cycles, before_b: float) -> float:
-    """Return the head start: mean cycles by which early block starts shorten the period of equal launches.
+def series_ends(sm_finish: Cycles, before_b: float) -> Cycles:
+    """Return the cycle in which each block of a series of equal launches ends, (launches, blocks).
 
     The first block starts on the SM that the preceding launch leaves first, the second block on the next SM,
     and so on. Each runs its prologue there, and waits for the end of that launch before it reads B:
 
         end of a block = max(time when its SM is free, end of the preceding launch - before_b) + its duration
 
+    Parameters
+    ----------
+    sm_finish : (SMs,) cycle in which each SM runs out of work if all blocks start in cycle 0, in the order
+        in which blocks start; 0 if it has no block
+    before_b : cycles from the start of a block until it reads B; if 0, one launch is returned
+    """
+    duration = sm_finish[sm_finish > 0.0]
+    if before_b <= 0.0 or not duration.size:
+        return duration[None]
+    ends, free = np.empty((LAUNCHES + 1, duration.size)), np.sort(sm_finish)
+    ends[0] = duration
+    for before, now in pairwise(ends):
+        now[:] = np.maximum(free[: duration.size], before.max() - before_b) + duration
+        free = np.sort(np.concatenate((free[duration.size :], now)))
+    return ends
+
+
+def head_start_cycles(ends: Cycles, before_b: float, free: int) -> float:
+    """Return the head start: mean cycles by which early block starts shorten the period of equal launches.
+
     Long blocks gain nothing if they start on the SMs that long blocks leave, even if most SMs end early. The
     result is at least `spread_cycles`, to which few free SMs would lead only after many launches.
 
     Parameters
     ----------
-    sm_finish : (SMs,) cycle in which each SM runs out of work if all blocks start in cycle 0, in the order
-        in which blocks start; 0 if it has no block
-    before_b : cycles from the start of a block until it reads B
+    ends : result of `series_ends`
+    before_b : as in `series_ends`
+    free : number of SMs without a block
     """
-    duration = sm_finish[sm_finish > 0.0]
-    if before_b <= 0.0 or not duration.size:
+    launches, blocks = ends.shape
+    if launches == 1:
         return 0.0
-    longest = end = float(duration.max())
-    free = np.sort(sm_finish)
-    for _ in range(LAUNCHES):
-        finish = np.maximum(free[: duration.size], end - before_b) + duration
-        end = float(finish.max())
-        free = np.sort(np.concatenate((free[duration.size :], finish)))
-    least = spread_cycles(before_b, duration.size, sm_finish.size - duration.size)
-    return max(longest - (end - longest) / LAUNCHES, least)
+    longest = float(ends[0].max())
+    mean = longest - (float(ends[-1].max()) - longest) / (launches - 1)
+    return max(mean, spread_cycles(before_b, blocks, free))
 
 
 def spread_cycles(before_b: float, blocks: int, free: int) -> float:
