@@ -168,6 +168,10 @@ MENDED = (
     ("gtx-1080-ti", "dense", 17007),  # the blocks of an SM end together, and one SM gets two of the last 20
     ("gtx-1080-ti", "dense", 16023),  # some SMs get three blocks of the last wave
     ("gtx-1080-ti", "dense", 17014),  # and all SMs store at once in every wave
+    ("gtx-1080-ti", "tile-wise", 17024),  # blocks with more k-steps store later
+    ("v100-sxm2-16gb", "block-sparse", 16017),
+    ("v100-sxm2-16gb", "dense", 17003),  # the slower SMs, with two blocks, find all data in L2
+    ("t4", "dense", 16006),
 )
 """Cases that were more than 10 % apart: GPU, kernel, seed and cause (docs/decisions/0042, 0044 to 0048,
 0052)."""

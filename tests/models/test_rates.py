@@ -60,4 +60,4 @@ def test_blocks_that_share_an_sm_and_copy_through_registers_store_at_once_in_eve
     together = gpu_name == "gtx-1080-ti" and crowd > 1
     assert blocks_end_together(context) is together
     assert context.plan.blocks > 2 * context.held
-    assert (store_rate(context) == pytest.approx(share_of_l2)) is together
+    assert (store_rate(context, 1.0) == pytest.approx(share_of_l2)) is together

@@ -536,8 +536,12 @@ def test_a_wave_of_one_block_stores_as_long_as_a_full_one():
     gpu, rates = toy_gpu(), {}
     for items in (4, 5, 8, 9):
         plan = hand_plan([64] * items, 64, programs=one_role_programs(4), shared_bytes=LARGE)
-        rates[items] = store_rate(launch_context(plan, gpu))
+        rates[items] = store_rate(launch_context(plan, gpu), 1.0)
     # Four SMs share 200 bytes per cycle in the first wave; the port of an SM passes 64
     assert rates[4] == pytest.approx(50.0)
     assert rates[5] == rates[8] == pytest.approx(2 / (1 / 50 + 1 / 64))
     assert rates[8] < rates[9] < 64.0
+    # If four fifths of the SMs store at the same time, each has 62.5 of the 200 bytes per cycle
+    assert store_rate(
+        launch_context(hand_plan([64] * 4, 64, programs=one_role_programs(4), shared_bytes=LARGE), gpu), 0.8
+    ) == pytest.approx(62.5)

@@ -13,10 +13,12 @@ from benchmarks.agreement import drawn
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.launch import launch_context
+from prunecast.models import block_times as module
 from prunecast.models import waves
 from prunecast.models.amounts import units_of
-from prunecast.models.block_times import SHARED_STEPS, block_times, in_step_by_rows
+from prunecast.models.block_times import SHARED_STEPS, _sampled, block_times, in_step_by_rows, stores_together
 from prunecast.models.chip import last_reads
+from prunecast.models.rates import sm_level_cycles
 from prunecast.models.roofline import look_up
 from prunecast.models.waves import place_blocks, place_units, slots_apart, unit_costs
 from prunecast.patterns import TileMap
@@ -280,3 +282,43 @@ def test_blocks_in_step_are_counted_pair_by_pair(data):
             total += 1.0 if sum(own[one]) == sum(own[other]) else share**exponent
     found = in_step_by_rows(case, np.ones(plan.item_count, bool))
     assert found == pytest.approx(total / plan.item_count)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kernel", "seed"),
+    [("gtx-1080-ti", "tile-wise", 17024), ("v100-sxm2-16gb", "block-sparse", 16017), ("t4", "dense", 17020)],
+)
+def test_blocks_whose_k_steps_differ_by_more_than_the_stores_last_do_not_store_together(gpu, kernel, seed):
+    # Against a slow twin: the mean over all pairs of blocks, which all start at once
+    case = look_up(launch_context(drawn(gpu, kernel, seed).plan(), load_gpu(gpu)))
+    plan, crowd = case.plan, case.context.crowd
+    assert case.blocks_in_flight == plan.blocks == plan.item_count
+    c_bytes = sum(plan.tiles.rows_per_tile[tile] for tile in plan.work.tile) * min(plan.n, plan.shape.block_n)
+    c_bytes *= {"fp16": 2, "fp32": 4}[plan.dtype]
+    window = c_bytes / case.gpu.l2_store_bytes_per_s * case.gpu.max_clock_hz
+    step = crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
+    steps = plan.steps_per_item.tolist()
+    overlaps = [max(1.0 - abs(a - b) * step / window, 0.0) for a in steps for b in steps]
+    assert stores_together(case) == pytest.approx(np.mean(overlaps))
+    assert (stores_together(case) == 1.0) == (len(set(steps)) == 1)
+
+
+@pytest.mark.parametrize(("sms", "shared"), [(80, True), (92, False), (46, False), (91, True)])
+def test_slower_sms_find_data_in_l2_only_if_others_have_fewer_blocks(sms, shared):
+    # 92 blocks of a dense product in 23 tiles of four token ranges: an SM has one or two
+    gpu = replace(load_gpu("v100-sxm2-16gb"), sm_count=sms)
+    plan = drawn("v100-sxm2-16gb", "dense", 17003).plan()
+    case = look_up(launch_context(plan, gpu))
+    assert plan.blocks == 92
+    crowd = case.context.crowd
+    slow = crowd * (92 - (crowd - 1) * sms) / 92
+    expected = (1.0 - slow**3) * (1.0 - slow**22) if shared else 0.0
+    assert _sampled(case).led_share == pytest.approx(expected)
+    demand = block_times(case).demand.max()
+    assert bool(demand < block_times_without_leaders(case).demand.max()) is shared
+
+
+def block_times_without_leaders(case):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_led_share", lambda case: 0.0)
+        return block_times(case)

@@ -21,7 +21,7 @@ from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.rates import OF_AN_SM, sm_level_cycles, store_rate
-from prunecast.models.terms import FloatArray
+from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import runs_per_step
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
@@ -129,6 +129,8 @@ class _Blocks(NamedTuple):
     """Fraction of the k-steps after the first ones whose data come from DRAM, 0 to 1."""
     first_steps: int
     """Number of k-steps at the begin of an item for which all data come from DRAM."""
+    led_share: float
+    """Fraction of k-steps in which blocks on the SMs with most blocks find their data in L2."""
 
 
 def _sampled(case: Case) -> _Blocks:
@@ -153,23 +155,62 @@ def _sampled(case: Case) -> _Blocks:
         tensor=plan.tensor,
         gpu=gpu,
         store_latency=context.store_latency_cycles,
-        store_bytes_per_clk=float(max(round(store_rate(context)), 1)),
+        store_bytes_per_clk=float(max(round(store_rate(context, stores_together(case))), 1)),
         read_latency=gpu.dram_latency_cycles,
         b_in_l2=context.weights_evict_first,
         dram_busy=_prefetch_cycles(case),
     )
     if context.co_resident:
         share = 1.0 if context.weights_evict_first else _first_reads(case)
-        return _Blocks(_block(far._replace(b_in_l2=True)), _block(far), share, 1)
+        return _Blocks(_block(far._replace(b_in_l2=True)), _block(far), share, 1, 0.0)
     near, far_block = _block(far._replace(read_latency=gpu.l2_latency_cycles)), _block(far)
     if context.weights_evict_first:
-        return _Blocks(near, far_block, 1.0, far_block.ring)
+        return _Blocks(near, far_block, 1.0, far_block.ring, 0.0)
     if case.traits.copies_through_registers:
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
         far_block = _block(far._replace(read_latency=far.read_latency + _step_wait_cycles(case)))
         share = float(columns @ case.traffic.waves.waits / max(columns.sum(), 1.0))
-        return _Blocks(near, far_block, share, 0)
-    return _Blocks(near, far_block, min(case.blocks_in_flight / max(plan.item_count, 1), 1.0), far_block.ring)
+        return _Blocks(near, far_block, share, 0, _led_share(case))
+    share = min(case.blocks_in_flight / max(plan.item_count, 1), 1.0)
+    return _Blocks(near, far_block, share, far_block.ring, 0.0)
+
+
+def stores_together(case: Case) -> float:
+    """Return the fraction of SMs that store at the same time in the first wave.
+
+    Blocks with equally many k-steps store together. Others store later by the k-steps that they have more,
+    each of which lasts at least as long as the busiest pipe of the SM needs for its blocks. Stores of two
+    blocks overlap as far as this is shorter than the time in which L2 stores the C of the wave. The result is
+    the mean overlap of two blocks; 1 for lists of items, and for blocks with producer warps, which stay in
+    step (measured on the H200).
+    """
+    plan, gpu, first = case.plan, case.gpu, case.traffic.waves.of_item == 0
+    if case.traits.runs_ahead or plan.schedule is Schedule.STATIC or not first.any():
+        return 1.0
+    steps, items = np.unique(plan.steps_per_item[first], return_counts=True)
+    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(first.mean())
+    window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
+    step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
+    overlap = np.maximum(1.0 - np.abs(steps[:, None] - steps) * step / window, 0.0)
+    return float(items @ overlap @ items) / float(items.sum()) ** 2
+
+
+def _led_share(case: Case) -> float:
+    """Return the fraction of k-steps of the SMs with most blocks whose data other SMs have read before.
+
+    SMs with one block more than others are slower. If a faster SM reads the same weights and the same rows of
+    B, their blocks find these in L2, so that the faster SMs wait for DRAM in each k-step and the slower ones
+    do not. Of n items that read the same data, each is on a slow SM with probability p, so that others have
+    read them with probability 1 - p^(n - 1). The result is this for weights, times this for rows of B.
+    """
+    plan, crowd, sms = case.plan, case.context.crowd, case.gpu.sm_count
+    first = (case.traffic.waves.of_item == 0) & (plan.steps_per_item > 0)
+    if crowd == 1 or plan.blocks >= crowd * sms or not first.any():
+        return 0.0
+    slow = crowd * (plan.blocks - (crowd - 1) * sms) / plan.blocks
+    same_weights = items_in_step(case, first)
+    same_rows = max(in_step_by_rows(case, first) / same_weights, 1.0)
+    return float((1.0 - slow ** (same_weights - 1.0)) * (1.0 - slow ** (same_rows - 1.0)))
 
 
 def _step_wait_cycles(case: Case) -> int:
@@ -188,15 +229,26 @@ def _step_wait_cycles(case: Case) -> int:
     steps = float(plan.steps_per_item[first].sum(dtype=np.int64))
     if not steps:
         return 0
-    slices = np.stack((plan.work.tile[first], plan.work.k_start[first]))
-    sizes = np.unique(slices, axis=1, return_counts=True)[1].astype(np.float64)
-    in_step = float(sizes @ sizes / sizes.sum())
+    in_step = items_in_step(case, first)
     if case.context.crowd == 1:
         of_b = traffic.b_bytes / (traffic.a_bytes + traffic.b_bytes)
         in_step += of_b * (in_step_by_rows(case, first) - in_step)
     cycles = float(IN_STEP_SHARE * case.first_reads_s * case.gpu.max_clock_hz * in_step / steps)
     grain = min(WAIT_GRAIN, max(int(cycles / 8), 1))
     return grain * round(cycles / grain)
+
+
+def items_in_step(case: Case, concurrent: npt.NDArray[np.bool_]) -> float:
+    """Return the mean number of items with the tile and k-slice of an item.
+
+    Parameters
+    ----------
+    concurrent : (items,) items that run at the same time
+    """
+    work = case.plan.work
+    slices = np.stack((work.tile[concurrent], work.k_start[concurrent]))
+    sizes = np.unique(slices, axis=1, return_counts=True)[1].astype(np.float64)
+    return float(sizes @ sizes / sizes.sum())
 
 
 def in_step_by_rows(case: Case, concurrent: npt.NDArray[np.bool_]) -> float:
@@ -277,6 +329,12 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
     first_demand = demand = np.zeros_like(first)
     if context.crowd > 1:
         first_demand = _cycles(blocks, item, steps, SampledRun(context.crowd, context.crowd)) / context.crowd
+        if blocks.led_share > 0.0:
+            # They do not overtake the SMs with one block less, which read the data first
+            fewer = _cycles(blocks, item, steps, SampledRun(context.crowd - 1, context.crowd - 1))
+            in_l2 = blocks.near.cycles(item, SampledRun(context.crowd, context.crowd), steps)
+            led = np.maximum(in_l2, fewer) / context.crowd
+            first_demand += blocks.led_share * np.minimum(led - first_demand, 0.0)
         demand = _demand_later(case, blocks, item, steps, first_demand)
         if case.plan.schedule is not Schedule.STATIC:
             first_demand = demand
@@ -324,7 +382,7 @@ def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) 
     The first `first_steps` k-steps have their data in DRAM. The time of the later ones is the mean of the
     times with data in L2 and in DRAM, weighted by 1 - `far_share` and `far_share`.
     """
-    near, far, share, first_steps = blocks
+    near, far, share, first_steps, _ = blocks
     if near is far:
         return near.cycles(item, run, steps)
     groups = -(-near.block_k // 16)

@@ -10,6 +10,7 @@ from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import gained_cycles, straggler_cycles, straggler_of
 from prunecast.models.amount_loops import reads_by_part
 from prunecast.models.amounts import units_of
+from prunecast.models.block_times import stores_together
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
@@ -234,7 +235,7 @@ def stores_at_once_cycles(case: Case) -> float:
     total = case.amounts.total
     stored = float(total[Quantity.C] + total[Quantity.PARTIALS_OUT]) / case.plan.item_count
     port = float(case.gpu.store_bytes_per_clk_per_sm)
-    return max(stored / store_rate(case.context) - stored / port, 0.0)
+    return max(stored / store_rate(case.context, stores_together(case)) - stored / port, 0.0)
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:

@@ -119,19 +119,23 @@ def blocks_end_together(context: LaunchContext) -> bool:
     return context.crowd > 1 and program_traits(context.programs).copies_through_registers
 
 
-def store_rate(context: LaunchContext) -> float:
+def store_rate(context: LaunchContext, together: float) -> float:
     """Return the bytes of C per cycle that L2 accepts from one SM: the harmonic mean over all waves of items.
 
     A last wave counts as a whole one even if few SMs work in it, since they determine when the launch ends.
-    In the first wave all SMs store at once and share the bandwidth of L2. Then blocks drift apart: those
+    In the first wave SMs whose blocks end together share the bandwidth of L2. Then blocks drift apart: those
     whose stores L2 has served first begin their next items first, so that later stores pass at the rate of
     the SM's port. Blocks with producer warps stay in step (measured on the H200) and always share L2, and so
-    do blocks that end together: no other block of the SM works while they store, so that all SMs change
-    blocks at the same time in every wave. Cycles are at the maximum clock.
+    do blocks of an SM that end together: no other block of the SM works while they store, so that all SMs
+    change blocks at the same time in every wave. Cycles are at the maximum clock.
+
+    Parameters
+    ----------
+    together : fraction of SMs that store at the same time (`block_times.stores_together`)
     """
     plan, gpu = context.plan, context.gpu
     busy_sms = max(min(plan.blocks, gpu.sm_count), 1)
-    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / busy_sms
+    share_of_l2 = gpu.l2_store_bytes_per_s / gpu.max_clock_hz / max(together * busy_sms, 1.0)
     # The extra L2 time of one wave's misaligned stores overlaps with the work of other waves, and half of the
     # stores of a single wave coincide (fitted to twelve products with padded rows, 0007)
     traits = program_traits(context.programs)
