@@ -172,7 +172,7 @@ def head_start_cycles(ends: Cycles, before_b: float, free: int) -> float:
     before_b : as in `series_ends`
     free : number of SMs without a block
     """
-    launches, blocks = ends.shape
+    launches, blocks = len(ends), ends[0].size
     if launches == 1:
         return 0.0
     longest = float(ends[0].max())
