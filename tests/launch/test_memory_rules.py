@@ -77,6 +77,17 @@ def test_a_tall_product_does_not_wait_for_its_c() -> None:
     assert result.seconds < 1.03 * endless.seconds
 
 
+def test_launches_follow_each_other_no_faster_than_dram_moves_their_data() -> None:
+    """Blocks of the next launch start early on SMs that 288 items leave free; 19 MB of C need longer."""
+    gpu, rng = replace(load_gpu("h100-sxm"), dram_write_bytes_per_s=1.6e12), np.random.default_rng(0)
+    place = rng.random((2304, 48, 4)).argsort(axis=2)
+    kept = element_map_from_mask((place < 2).reshape(2304, -1), "2:4")
+    found = simulate(fastest_plan("2:4", kept, 4096, "fp16", gpu), gpu)
+    written = 2304 * 4096 * 2
+    of_dram = (found.dram_bytes - written) / gpu.dram_bytes_per_s + written / gpu.dram_write_bytes_per_s
+    assert 0.99 * of_dram < found.seconds < 1.05 * of_dram  # cycles are those of another clock, within 2 %
+
+
 def test_a_miss_of_one_row_fetches_one_row() -> None:
     """CSR of 512 x 512 with 1024 tokens: the rows that are used come from DRAM once, of 1024 tokens each."""
     gpu = load_gpu("gtx-1080-ti")

@@ -65,6 +65,9 @@ def launch_gap(context: LaunchContext, run: State, clock_hz: float) -> LaunchGap
         ends = run.sm[:, engine.S_BUSY].astype(np.float64)
         gained = gained_cycles(context, ends)
         gained -= straggler_cycles(ends, straggler_of(context))
+    # Blocks that start early do not shorten the time in which DRAM moves the data of a launch
+    idle = float(run.mem[engine.G_END]) - float(run.mem[engine.G_DRAM_BUSY]) / engine.TICKS
+    gained = min(gained, launch_s * clock_hz + max(idle, 0.0))
     left = launch_s - gained / clock_hz
     under = round(max(-left, 0.0) * clock_hz)
     return LaunchGap(max(left, 0.0), max(int(run.mem[engine.G_END]) - under, 1))
