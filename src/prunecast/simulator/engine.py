@@ -503,6 +503,7 @@ def _find_instruction(mem, warp):
 
 @inlined
 def _reset(mem, barrier):
+    """Set a barrier to phase 0, with all of its arrivals pending."""
     mem[barrier + R_PENDING] = mem[barrier + R_EXPECTED]
     mem[barrier + R_LATEST] = 0
     mem[barrier + R_DONE] = 0
@@ -512,16 +513,23 @@ def _reset(mem, barrier):
 
 @inlined
 def _first_item(mem, block):
+    """Return the first item of a block: that of its list, or under HARDWARE the item of the same number."""
     return mem[mem[AT_FIRST_ITEM] + block] if mem[N_SCHEDULE] == STATIC else block
 
 
 @inlined
 def _place_warp(mem, slot, sm_index, w, t):
-    gw = slot * mem[M_WARPS] + w
-    warp = mem[AT_WARP] + gw * W_FIELDS
+    """Start warp `w` of a block in block slot `slot` of the chip, on SM `sm_index`, at cycle `t`.
+
+    `slot` counts the slots of all SMs. The warp's index on its SM selects its sub-partition, so that blocks
+    of few warps use all sub-partitions, and its place in the three lists of the sub-partition: ready times,
+    keys of the scheduling order, and addresses of rows. A key has the place in its lower `PLACE_BITS` bits,
+    from which `_pick_warp` finds the warp of the least key.
+    """
+    warp = mem[AT_WARP] + (slot * mem[M_WARPS] + w) * W_FIELDS
     for field in range(W_FIELDS):
         mem[warp + field] = 0
-    on_sm = slot % mem[M_SLOTS] * mem[M_WARPS] + w  # blocks of few warps spread over all sub-partitions
+    on_sm = slot % mem[M_SLOTS] * mem[M_WARPS] + w
     part = mem[AT_PART] + (sm_index * mem[M_PARTITIONS] + on_sm % mem[M_PARTITIONS]) * P_FIELDS
     age = mem[G_PLACED] * mem[M_WARPS] + w
     place = on_sm // mem[M_PARTITIONS]
@@ -573,6 +581,7 @@ def _place_block(mem, slot, t):
 
 @inlined
 def _exit(mem, warp, t):
+    """End a warp that issued EXIT at cycle `t`. With the last warp, the block retires and frees its slot."""
     slot, sm = mem[warp + W_SLOT], mem[warp + W_SM]
     mem[mem[warp + W_PLACE]] = FOREVER
     mem[mem[AT_BLOCK] + slot * B_FIELDS + B_LIVE] -= 1
@@ -1041,6 +1050,7 @@ def _execute(mem, column, warp, t):
 
 @inlined
 def _index_on_sm(mem, warp):
+    """Return the warp's index on its SM, as `_place_warp` counts it."""
     return mem[warp + W_SLOT] % mem[M_SLOTS] * mem[M_WARPS] + mem[warp + W_INDEX]
 
 
@@ -1124,10 +1134,11 @@ def _note(mem, events, warp, kind, start, stop, what, at):
     """Write one event, or count it as dropped if the array is full; `at` is the result of `_position`.
 
     Empty intervals are not written, and neither are items beyond `Events.waves` of a warp's block slot.
+    `what` is the reason of a stall, and the operation of other events.
     """
     sm_index = (mem[warp + W_SM] - mem[AT_SM]) // S_FIELDS
-    index = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
-    if stop <= start or events.begun[index, 1] > events.waves[sm_index]:
+    warp_number = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
+    if stop <= start or events.begun[warp_number, 1] > events.waves[sm_index]:
         return
     n = events.counts[K_WRITTEN]
     if n >= events.rows.shape[0]:
@@ -1150,11 +1161,12 @@ def _note(mem, events, warp, kind, start, stop, what, at):
 
 @inlined
 def _count_item(mem, events, warp):
-    index = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
+    """Count an item of a warp in `Events.begun` when the warp is first chosen with this item."""
+    warp_number = mem[warp + W_SLOT] * mem[M_WARPS] + mem[warp + W_INDEX]
     item = mem[warp + W_ITEM]
-    if item != NO_ITEM and item != events.begun[index, 0]:
-        events.begun[index, 0] = item
-        events.begun[index, 1] += 1
+    if item != NO_ITEM and item != events.begun[warp_number, 0]:
+        events.begun[warp_number, 0] = item
+        events.begun[warp_number, 1] += 1
 
 
 @inlined

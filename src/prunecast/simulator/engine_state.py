@@ -160,7 +160,8 @@ class Events(NamedTuple):
     counts: np.ndarray
     """(K_FIELDS,) int64, numbers of written events, dropped events and samples."""
     begun: np.ndarray
-    """(warps of all SMs, 2) int64, last item that a warp has begun, and number of items it has begun."""
+    """(warps of all SMs, 2) int64, last item that a warp has begun, and number of items it has begun. Row
+    `slot * warps + w` is of warp `w` of the block in slot `slot` of the chip."""
     samples: np.ndarray
     """(samples, Q_FIELDS) int64, ticks of work that DRAM (column 0) and all tensor pipes (column 1) have done
     until cycle 0, `every`, 2 * `every`, ..."""
