@@ -14,6 +14,11 @@ from prunecast.hardware.spec import KINDS, GpuSpec, QuantitySource, quantity_uni
 KEYS = ("value", "unit", "kind", "source")
 UNITS = quantity_units()
 
+_TYPES = {f.name: f.type for f in fields(GpuSpec) if f.name in UNITS}
+"""Quantity -> annotation of its field in `GpuSpec`: `int` for counts, `float` for other numbers, and
+`tuple[float, ...]` for measured curves, which a GPU file stores as lists. A new quantity needs one of these
+three types."""
+
 MAY_BE_ZERO = frozenset(f.name for f in fields(GpuSpec) if f.metadata.get("may_be_zero"))
 """Quantities that may be 0, usually because the GPU lacks a feature; all other quantities are positive."""
 
@@ -130,6 +135,10 @@ def check_text(text: object, wanted: str, at: str) -> None:
 
 
 def _read_value(value: object, quantity: str, at: str) -> int | float | tuple[float, ...]:
+    """Return a value of a GPU file in the type that the quantity has in `GpuSpec` (see `_TYPES`).
+
+    Raises BadInput for a value of another type or outside the allowed range. The message begins with `at`.
+    """
     wanted, zero = _TYPES[quantity], quantity in MAY_BE_ZERO
     if wanted is int:
         number = check_number(value, at, zero=zero)
@@ -158,6 +167,7 @@ def check_number(value: object, at: str, *, zero: bool) -> int | float:
 
 
 def _complaints(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the contradictions between values of a GPU file, as messages without the file's name."""
     for small, large in NOT_ABOVE:
         if values[small] > values[large]:
             yield f"{small}: {values[small]} exceeds {large}, {values[large]}"
@@ -178,6 +188,10 @@ def _complaints(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _clock_complaints(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the contradictions in the curves of the SM clock, which falls with the power that activity needs.
+
+    `clock_activity` has the points at which the clocks in `CLOCKS` were measured.
+    """
     activity = values["clock_activity"]
     if any(left >= right for left, right in pairwise(activity)):
         yield f"clock_activity: must ascend, got {list(activity)}"
@@ -189,6 +203,3 @@ def _clock_complaints(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: must not rise with activity, got {list(clocks)}"
         if clocks[0] > values["max_clock_hz"]:
             yield f"{name}: {clocks[0]:g} exceeds max_clock_hz, {values['max_clock_hz']:g}"
-
-
-_TYPES = {f.name: f.type for f in fields(GpuSpec) if f.name in UNITS}

@@ -51,11 +51,16 @@ def assign_longest_first(items: WorkList, cost: Sizes, blocks: int) -> Assigned:
     tiles and ends with the owners, so that the partial sums have the most time to arrive. Blocks are numbered
     by descending load: with overlapping launches, the most loaded blocks start on the SMs that the preceding
     launch frees first.
+
+    Parameters
+    ----------
+    cost : (items,) time of each item as integers, in SM cycles (`item_cycles`) or any other unit
+    blocks : number of blocks of the grid, at least 1
     """
-    # Number blocks by descending load: with overlapping launches the first blocks get the first free SMs
-    lists, by_cost = longest_first(cost, blocks), np.empty(blocks, np.int32)
-    by_cost[np.argsort(-block_loads(cost, lists, blocks), kind="stable")] = np.arange(blocks)
-    block_of_item = by_cost[lists]
+    block_of_item, by_load = longest_first(cost, blocks), np.empty(blocks, np.int32)
+    by_load[np.argsort(-block_loads(cost, block_of_item, blocks), kind="stable")] = np.arange(blocks)
+    block_of_item = by_load[block_of_item]
+    # The last key sorts first: by block, then non-owners before owners (no deadlock), then by cost
     order = np.lexsort((-np.asarray(cost, np.int64), _rank(items), block_of_item))
     work = take_items(items, order)
     counts = np.bincount(block_of_item, minlength=blocks)
@@ -133,7 +138,10 @@ def assign_stream_k(items: WorkList, blocks: int, block_k: int) -> Assigned:
 
 
 def longest_first(cost: Sizes, blocks: int) -> IntArray:
-    """Return the block of each item, (items,) int32: by descending cost, each to the least loaded block."""
+    """Return the block of each item, (items,) int32: by descending cost, each to the least loaded block.
+
+    `cost` is (items,) and is compared as integers: a fractional cost would be truncated.
+    """
     from prunecast.plan.loops import fill_longest_first  # numba is slow to import
 
     _check_blocks(blocks)
@@ -185,23 +193,23 @@ def even_slices(items: WorkList, blocks: int, block_k: int, cost: ItemCost) -> S
     return best.slices
 
 
-def split_items(items: WorkList, pieces: Sizes, block_k: int) -> WorkList:
-    """Return the items with item i cut into `pieces[i]` slices of nearly equal k-steps. Slice 0 is the owner,
-    which adds the partial sums.
+def split_items(items: WorkList, slices: Sizes, block_k: int) -> WorkList:
+    """Return the items with item i cut along K into `slices[i]` slices of nearly equal numbers of k-steps.
+    Slice 0 is the owner, which adds the partial sums.
 
     Raises
     ------
-    BadInput : an item would be cut into more pieces than it has k-steps
+    BadInput : an item would be cut into more slices than it has k-steps
     """
     steps = -(-items.k_stop // block_k)
-    if np.any(pieces < 1) or np.any(pieces > np.maximum(steps, 1)):
-        raise BadInput("pieces of an item must lie between 1 and its number of k-steps")
-    if not np.any(pieces > 1):
+    if np.any(slices < 1) or np.any(slices > np.maximum(steps, 1)):
+        raise BadInput("slices of an item must lie between 1 and its number of k-steps")
+    if not np.any(slices > 1):
         return items
-    source = np.repeat(np.arange(pieces.size), pieces)
-    place = np.arange(source.size) - (np.cumsum(pieces) - pieces)[source]
+    source = np.repeat(np.arange(slices.size), slices)
+    part = np.arange(source.size) - (np.cumsum(slices) - slices)[source]
     # Integer division makes slices whose lengths differ by at most one k-step
-    begin, end = (place * steps[source] // pieces[source], (place + 1) * steps[source] // pieces[source])
+    begin, end = (part * steps[source] // slices[source], (part + 1) * steps[source] // slices[source])
     return cut_items(items, source, begin, end, block_k)
 
 
@@ -231,13 +239,24 @@ def take_items(items: WorkList, index: Sizes) -> WorkList:
 
 
 class _Split(NamedTuple):
+    """Split-K slices of every item, and the makespan that they give."""
+
     slices: Sizes
+    """(items,) number of slices of each item."""
     cycles: float
     """SM cycles from the start of the launch until the most loaded block ends."""
 
 
 def _choices(steps: Sizes, most: Sizes, mean_steps: float, blocks: int) -> list[Sizes]:
-    """Return the distinct candidate slice counts, by ascending total number of slices."""
+    """Return the distinct candidates for `even_slices`, by ascending total number of slices.
+
+    Each candidate is (items,), the number of slices of each item. Unsplit items are no candidate.
+
+    Parameters
+    ----------
+    steps, most : (items,) k-steps of each item, and the most slices into which it may be cut
+    mean_steps : mean load of a block in k-steps
+    """
     heavy = [np.minimum(-(-steps // max(int(mean_steps / share), 1)), most) for share in HEAVY_SHARES]
     unsplit = np.ones(steps.size, np.int64)
     bases = [unsplit, *(np.maximum(slices, 1) for slices in heavy)]
@@ -260,7 +279,9 @@ def _finish(items: WorkList, slices: Sizes, blocks: int, block_k: int, cost: Ite
     """
     parts = split_items(items, slices, block_k)
     cycles = item_cycles(parts, block_k, cost.shared_by(parts.tile.size, blocks))
+    # Blocks of two launches fit on the SMs, so that overlap hides the prologue, up to half of the slots
     start = cost.start if 2 * parts.tile.size > blocks else 0.0
+    # An owner ends no earlier than the longest of its other slices, whose sums it then reads
     handed_over = np.where(parts.owner == 0, cycles + (parts.parts - 1) * cost.fix_up, 0)
     loads = block_loads(cycles, longest_first(cycles, blocks), blocks)
     return _Split(slices, float(max(loads.max(initial=0), handed_over.max(initial=0))) + start)
@@ -274,6 +295,7 @@ def _rank(items: WorkList) -> IntArray:
 
 
 def _starts(counts: Sizes) -> IntArray:
+    """Return `WorkList.block_start`, (blocks + 1,), from the number of items of each block."""
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
 
 

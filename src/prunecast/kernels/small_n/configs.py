@@ -33,10 +33,14 @@ _REGISTERS_BY_WORDS = {16: 80, 32: 120, 64: 128, 128: 208}
 CUDA source, `small_shape.cuh`."""
 
 
+# The compiler decides which loads of column indices it moves after the wait for the preceding launch. No
+# formula gives its choice: the tables below are read from the SASS of each config (`LDG` before or after
+# `ACQBULK`), and have to be read again if `start` in `small_ring.cuh` or the compiler changes. They
+# include depths of 3 and 5, which no config has now.
 _AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
 """Rows and tokens of a block -> depths (k16s in flight per warp) at which the column indices of all k16s
 except the first are loaded together. Kind: as-compiled, sm_90a, order of loads."""
-_BEHIND = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
+_NO_EARLY = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
 """Rows and tokens of a block -> depths at which the column indices of the first k16, too, are loaded after
 the wait for the preceding launch. Kind: as-compiled, sm_90a."""
 
@@ -84,8 +88,12 @@ class SmallConfig(NamedTuple):
         return known[max(self.block_m * self.block_n // 32, 16)]
 
     def resources(self, n: int) -> BlockResources:
-        """Return the resources of a block, if a product has `n` tokens in all. Unaligned rows of B need
-        slightly more shared memory.
+        """Return the resources of a block, if a product has `n` tokens in all.
+
+        Each warp has a ring of `depth` slots. A slot has the weights of a k16 (`block_m` rows of 16 two-byte
+        elements) and its 16 rows of B, with 128 bytes more if these are copied by words. After the slots come
+        the column indices (16 of two bytes) of 2 * `depth` k16s. In the epilogue, each warp stores its fp32
+        sums of the block's tile of C over its ring.
         """
         weights = self.block_m * 32
         slot = weights + 4 * self.row_slot_bytes(n) + (128 if self.by_words(n) else 0)
@@ -106,19 +114,27 @@ class SmallConfig(NamedTuple):
         return 2 * self.tokens // min(row_unit(n), 2 * self.tokens)
 
     def k16_instructions(self, n: int) -> int:
-        """Return the number of instructions of a warp per k16 (16 kept columns), counted in the loops
-        compiled for sm_90a and correct within a tenth.
+        """Return the number of instructions of a warp per k16 (16 kept columns).
+
+        25 + f * (2 + t) + 2 * t + `copy_instructions`, for f fragments of 16 rows and t tokens of a lane. The
+        coefficients were counted in the loops compiled for sm_90a; the sum is correct within a tenth.
         """
         fragments = self.block_m // 16
         return 25 + fragments * (2 + self.tokens) + 2 * self.tokens + self.copy_instructions(n)
 
     def copy_instructions(self, n: int) -> int:
-        """Return the number of the `k16_instructions` that copy a later k16; the others multiply."""
+        """Return the number of the `k16_instructions` that copy a later k16; the others multiply.
+
+        78 + 12 for each copy of a row of B, or 78 + 115 for each if rows are copied by words. Source as in
+        `k16_instructions`.
+        """
         return 78 + self.copies_per_row(n) * (115 if self.by_words(n) else 12)
 
     def column_loads(self, n: int) -> ColumnLoads:
         """Return the order in which `start` (`small_ring.cuh`) loads column indices, as compiled for
-        sm_90a.
+        sm_90a. The warp program charges a wait for every load that comes after the preceding launch.
+
+        `test_columns_that_are_waited_for_one_by_one` has the number of such loads of six configs.
         """
         if self.by_words(n):
             return ColumnLoads(self.depth if self.depth <= 4 else 0, at_once=True)
@@ -126,7 +142,7 @@ class SmallConfig(NamedTuple):
         if key == (16, 16) and self.depth == 3:
             return ColumnLoads(self.depth, at_once=True)
         at_once = self.depth in _AT_ONCE.get(key, ())
-        return ColumnLoads(0 if self.depth in _BEHIND.get(key, ()) else 1, at_once=at_once)
+        return ColumnLoads(0 if self.depth in _NO_EARLY.get(key, ()) else 1, at_once=at_once)
 
     def row_slot_bytes(self, n: int) -> int:
         """Return the bytes of shared memory for the four rows of B that the 32 lanes of a warp copy at once,

@@ -130,7 +130,10 @@ def first_tiles(plan: KernelPlan) -> IntArray:
 def expert_records(kind: type[Operator], plan: KernelPlan, places: int) -> Packed:
     """Return the arrays that a grouped launch reads in addition to weights and B, and buffers for its items.
 
-    The array `heads` contains the first two numbers of an item record, which depend only on the item's tile.
+    Only `list_items` knows the tokens of each expert, so that it completes the item records on the device.
+    The array `heads`, (tiles, 2) int32, has the part of a record that depends only on the tile: first stage
+    of the packed weights and number of k-steps (tile kernel, `tile_args.cuh`), or first k16 and number of
+    k16s (small-n, `small_args.cuh`). It is `ProductItems.heads` in `experts.cu`.
 
     Parameters
     ----------
@@ -145,10 +148,11 @@ def expert_records(kind: type[Operator], plan: KernelPlan, places: int) -> Packe
         "heads": np.ascontiguousarray(packed.arrays[kind.heads][:, :2]),
         "first_tile": first_tiles(plan),
     }
-    args["blocks_in_args"] = 0
+    args["blocks_in_args"] = 0  # the kernel loads its items, which the host does not know at launch
     if not lists.lists:
         workspace = dict.fromkeys(("ranges", "places"), (2 * lists.most, "i4"))
         return Packed(arrays, args, lists.most, {**workspace, "count": (1, "i4")})
+    # With GROUPED, the tile kernel reads this field as the capacity of a list, see `tile_args.cuh`
     args["line_chunks"] = lists.room
     workspace = {"items": (4 * lists.lists * lists.room, "i4"), "splits": (4, "i4")}
     return Packed(arrays, args, lists.lists, workspace)

@@ -122,6 +122,7 @@ def work_of(kernel: str, shape: Attention, gpu: GpuSpec) -> CallWork:
     window = shape.window if shape.window < shape.keys else 0
     steps = _steps(shape.queries, shape.keys, shape.cached, tiles, shape.is_causal, window, group)
     ctas, splits = heads * steps.tiles, 1
+    # Split the keys until CTAs fill the SMs, but into no more parts than an average tile has steps
     if 0 < tiles.split_keys <= shape.keys and ctas < FILLED_SHARE * gpu.sm_count:
         splits = max(1, min(gpu.sm_count // ctas, -(-steps.total // steps.tiles)))
     rows = shape.sequences * shape.queries * shape.heads
@@ -154,11 +155,17 @@ FlashAttention 2 and 3."""
 
 
 class _HeadSteps(NamedTuple):
-    """Pipeline steps of the tiles of one head."""
+    """Pipeline steps of the query tiles of one head, before the keys of a tile are split among CTAs.
+
+    A step multiplies a query tile with `Tiles.keys` keys. With `Tiles.packs`, a head is a key head.
+    """
 
     total: int
+    """Steps of all query tiles together."""
     longest: int
+    """Steps of the query tile with the most steps."""
     tiles: int
+    """Number of query tiles."""
 
 
 @lru_cache(maxsize=4096)
@@ -167,7 +174,14 @@ def _steps(
 ) -> _HeadSteps:
     """Count the key tiles that the query tiles of one head process.
 
-    `group` query heads share the rows of a tile.
+    If `causal`, query i attends to the keys up to its own, number cached + i, or to the last `window` of
+    them; otherwise to all keys.
+
+    Parameters
+    ----------
+    queries, keys, cached : query rows, all keys, and keys of earlier tokens, as in `Attention`
+    causal, window : True for a causal mask; its width in keys, 0 for no window
+    group : number of query heads that share the rows of a tile
     """
     count = -(-queries * group // tiles.rows)
     if not causal:
