@@ -73,14 +73,16 @@ def prune(
     folder = Path(out)
     check_folders([folder], weights, reads=[calibrate, *spec_files(gpu)])
     loaded = load_layers(weights, target=target, ignore=ignore)
-    if rule.keeps == "tiles":
+    if rule.keeps == "tiles":  # before the work: `tiles.npz` cannot hold every name
         check_layer_names(loaded.layers)
     known = None if calibrate is None else calibration_of(weights, calibrate)
     guide = _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens) if rule.needs_times else None
     timed = rule if guide is None else rule.timed_by(guide.seconds, guide.confirm)
     masks, digest, rows = PackedMasks(), WeightsDigest(), []
     tiles: dict[str, TileMap] = {}
+    # Zeros do not give the tiles back, so that their maps are stored; tiles of `dense` have all columns
     keeps_tiles = rule.keeps == "tiles" and rule.family != "dense"
+    # Each list has the layers whose weights are ranked together
     for names in [[name] for name in loaded.layers] if scope == "layer" else [list(loaded.layers)]:
         importances = {name: importance_of(loaded.layers[name], rule) for name in names}
         if known is not None:
@@ -148,6 +150,7 @@ class _Guide(NamedTuple):
         return self.engine.simulated_seconds((self._plan(name, tiles),))
 
     def _plan(self, name: str, tiles: TileMap) -> KernelPlan:
+        """Return the plan with the least closed-form time, of all kernels that run tiles for these tokens."""
         layer, gpu = self.layers[name], self.engine.gpu
         n, dtype = layer.share_of(self.tokens, EXPERTS_PER_TOKEN), kernel_dtype(layer, None)
         plans = [fastest_plan(kernel, tiles, n, dtype, gpu) for kernel in tile_kernels(n)]

@@ -52,7 +52,7 @@ class PrunedLayer:
         return self.layer.removesuffix(".weight")
 
     def row(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
+        """Return the fields for JSON; `prune` gives all layers one pattern, which is in the recipe."""
         names = ("layer", "m", "k", "sparsity", "retained_importance")
         return {name: getattr(self, name) for name in names}
 
@@ -106,7 +106,10 @@ class Recipe:
         return self.patterns.get(module, self.pattern)
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON object of `recipe.json`."""
+        """Return the JSON object of `recipe.json`: `PruneJson` of `docs/reference/json_schema.json`.
+
+        `write_pruned.fill_folder` replaces `weights` by the shard or index of a Hugging Face folder.
+        """
         content = {
             **{name: getattr(self, name) for name in ("pattern", "sparsity", "scope", "criterion")},
             "seed": parse_pattern(self.pattern).seed,
@@ -174,7 +177,8 @@ def _of_document(document: Mapping[str, Any], where: str) -> Recipe:
 
 
 def _layer(row: Mapping[str, Any], where: str) -> PrunedLayer:
-    # Recipes of a search hold the achieved sparsity (`removed`) and the argument of the pattern.
+    """Return the entry of a layer; `where` is the file, with which messages begin."""
+    # In recipes of a search, `removed` is the achieved sparsity and `sparsity` the argument of the pattern
     sparsity = row.get("removed") or row.get("sparsity")
     name = str(row["layer"])
     if sparsity is not None and not (isinstance(sparsity, (int, float)) and 0.0 <= sparsity < 1.0):

@@ -218,14 +218,19 @@ def _left_dense(
 
 
 def _replace(model: nn.Module, launch: Launch, product: PackedProduct, *, trainable: bool) -> None:
-    first = 0
+    """Replace each layer of a launch by a `SparseLinear` that reads its rows of the common product.
+
+    The rows of the layers are stacked in the order of `launch.choices`. The rows of gate and up are
+    interleaved instead if the epilogue computes gated units, so that a block has both of each pair.
+    """
+    first_row = 0
     for number, choice in enumerate(launch.choices):
         name, module = choice.layer
-        count = matrix_of(module).shape[0]
+        rows = matrix_of(module).shape[0]
         glu = launch.epilogue.glu
         sparse = SparseLinear(
             product,
-            ProductRows(number if glu else first, count, interleaved=glu),
+            ProductRows(number if glu else first_row, rows, interleaved=glu),
             choice.tiles.pattern,
             has_bias=module.bias is not None,
             transposed=is_transposed(module),
@@ -234,7 +239,7 @@ def _replace(model: nn.Module, launch: Launch, product: PackedProduct, *, traina
         if trainable:
             sparse.trainable()
         model.set_submodule(name, sparse)
-        first += count
+        first_row += rows
 
 
 def _leave_out_activations(model: nn.Module, fused: list[FeedForward]) -> None:
@@ -259,5 +264,6 @@ def _check(max_tokens: int, sparsity: float | None) -> None:
 
 
 def _bytes_of(model: nn.Module) -> int:
+    """Return the bytes of all parameters and buffers; a tensor that modules share counts once."""
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
     return sum(t.numel() * t.element_size() for t in tensors.values())

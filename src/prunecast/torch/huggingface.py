@@ -244,25 +244,28 @@ def load_pretrained(folder: str | Path, *, gpu: str | None = None, **options: An
 def _sizes_by_layer(model: Any, config: Any) -> Iterator[None]:
     """Context manager that creates each layer with its own sizes from `config.per_layer_config`.
 
-    Few model classes read `per_layer_config` themselves.
+    Few model classes read `per_layer_config` themselves. In the context, the constructors of the layer
+    classes of `model` get the config of their layer instead of that of the whole model.
     """
     if not getattr(config, "is_heterogeneous", False):
         yield
         return
     module = sys.modules[model.__module__]
+    # Transformers keeps the names of the layer classes in this list, because a layer is never split over GPUs
     layers = [getattr(module, name) for name in model._no_split_modules if hasattr(module, name)]
-    before = {layer: layer.__init__ for layer in layers}
+    originals = {layer: layer.__init__ for layer in layers}
 
-    def own(layer: Any) -> Callable[..., None]:
-        def make(self: Any, config: Any, layer_idx: int, *more: Any, **named: Any) -> None:
-            before[layer](self, config.per_layer_config[layer_idx], layer_idx, *more, **named)
+    # A function of the class, since a closure made in the loop below would see only the last class
+    def with_own_config(layer: Any) -> Callable[..., None]:
+        def init(self: Any, config: Any, layer_idx: int, *more: Any, **named: Any) -> None:
+            originals[layer](self, config.per_layer_config[layer_idx], layer_idx, *more, **named)
 
-        return make
+        return init
 
     try:
         for layer in layers:
-            layer.__init__ = own(layer)
+            layer.__init__ = with_own_config(layer)
         yield
     finally:
-        for layer, init in before.items():
-            layer.__init__ = init
+        for layer, original in originals.items():
+            layer.__init__ = original

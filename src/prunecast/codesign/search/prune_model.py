@@ -388,7 +388,7 @@ def files_read(gpu: str | GpuSpec, options: Mapping[str, Any]) -> list[str | Pat
 
 
 def families_of(runtime: str, families: Sequence[str]) -> Sequence[str]:
-    """Return the pattern families that the runtime can run."""
+    """Return the pattern families that are fast in the runtime: all for `engine`, else `TORCH_FAMILIES`."""
     return [family for family in families if runtime == "engine" or family in TORCH_FAMILIES]
 
 
