@@ -322,3 +322,22 @@ def block_times_without_leaders(case):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "_led_share", lambda case: 0.0)
         return block_times(case)
+
+
+@pytest.mark.parametrize(
+    ("seed", "kernel", "least", "most"),
+    [(17011, "stspmm", 0.5, 0.9), (17020, "dense", 0.0, 0.0), (17018, "tile-wise", 0.0, 0.1)],
+)
+def test_weights_are_new_unless_an_earlier_wave_has_read_them(seed, kernel, least, most):
+    case = look_up(launch_context(drawn("t4", kernel, seed).plan(), T4))
+    work, waves_of = case.plan.work, case.traffic.waves.of_item.tolist()
+    read_in, new, later = {}, 0, 0
+    for tile, start, wave in sorted(
+        zip(work.tile, work.k_start, waves_of, strict=True), key=lambda one: one[2]
+    ):
+        new += wave > 0 and read_in.setdefault((tile, start), wave) == wave
+        later += wave > 0
+        read_in.setdefault((tile, start), wave)
+    found = module._new_weights_share(case)
+    assert found == pytest.approx(new / max(later, 1))
+    assert least <= found <= most

@@ -122,7 +122,8 @@ class _Blocks(NamedTuple):
     """Two versions of a block of the launch: `near` with its data in L2, `far` with its data in DRAM."""
 
     near: "_Block"
-    """Block whose reads all hit L2; for co-resident launches, only its reads of B do."""
+    """Block whose reads all hit L2; only its reads of B do for co-resident launches, and for copies through
+    registers as far as weights are new (`_new_weights_share`)."""
     far: "_Block"
     """Block whose reads all come from DRAM; its reads of B hit L2 if `LaunchContext.weights_evict_first`."""
     far_share: float
@@ -138,10 +139,10 @@ def _sampled(case: Case) -> _Blocks:
 
     Once the pipeline stages are filled, they hide the latency of L2, and that of DRAM if there are enough of
     them. Items of the first wave read from DRAM in all k-steps, later ones from L2 after the first steps
-    (`chip.py` accounts for DRAM bandwidth). Copies through registers run only one k-step ahead, so
-    these blocks wait in every k-step with data from DRAM (`_step_wait_cycles`). Blocks of co-resident
-    launches read their weights from DRAM, each byte once; their rows of B may already be in L2 because
-    another block has read them.
+    (`chip.py` accounts for DRAM bandwidth). Copies through registers run only one k-step ahead, so these
+    blocks wait in every k-step with data from DRAM (`_step_wait_cycles`). Blocks of co-resident launches read
+    their weights from DRAM, each byte once; their rows of B may already be in L2 because another block has
+    read them. The same is true of copies through registers in later waves.
     """
     context, plan, gpu = case.context, case.plan, case.gpu
     programs = context.programs
@@ -167,12 +168,30 @@ def _sampled(case: Case) -> _Blocks:
     if context.weights_evict_first:
         return _Blocks(near, far_block, 1.0, far_block.ring, 0.0)
     if case.traits.copies_through_registers:
+        # Rows of B may be in L2, but new weights and column indices come from DRAM, and each k-step waits
+        beyond = round(_new_weights_share(case) * (gpu.dram_latency_cycles - gpu.l2_latency_cycles))
+        near = _block(far._replace(read_latency=gpu.l2_latency_cycles + beyond, b_in_l2=True))
         columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
         far_block = _block(far._replace(read_latency=far.read_latency + _step_wait_cycles(case)))
         share = float(columns @ case.traffic.waves.waits / max(columns.sum(), 1.0))
         return _Blocks(near, far_block, share, 0, _led_share(case))
     share = min(case.blocks_in_flight / max(plan.item_count, 1), 1.0)
     return _Blocks(near, far_block, share, far_block.ring, 0.0)
+
+
+def _new_weights_share(case: Case) -> float:
+    """Return the fraction of items after the first wave whose weights no earlier wave has read, 0 to 1.
+
+    Items of a tile and k-slice that run at the same time wait for the same read of their weights.
+    """
+    waves, work = case.traffic.waves.of_item, case.plan.work
+    later = waves > 0
+    if not later.any():
+        return 0.0
+    weights = np.unique(np.stack((work.tile, work.k_start)), axis=1, return_inverse=True)[1]
+    first = np.full(weights.max() + 1, waves.max())
+    np.minimum.at(first, weights, waves)
+    return float(np.mean(first[weights][later] == waves[later]))
 
 
 def stores_together(case: Case) -> float:
