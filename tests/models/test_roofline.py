@@ -29,6 +29,7 @@ from prunecast.models.roofline import estimate, look_up
 from prunecast.models.waves import (
     BURST_SHARE,
     LATER_BURST_SHARE,
+    QUEUED_INDEX_SHARE,
     WEIGHTS_BURST_SHARE,
     first_burst_cycles,
     later_burst_cycles,
@@ -321,14 +322,19 @@ def test_later_blocks_of_small_n_wait_for_the_weights_of_their_wave():
 
 
 @pytest.mark.parametrize("rows", [256, 4096])
-def test_blocks_of_small_n_wait_for_weights_beyond_the_latency_of_their_indices(rows):
-    """256 rows of 256 columns are 0.1 us of DRAM on an A100, less than a latency; 4,096 rows are 1.6 us."""
+@pytest.mark.parametrize(("block_n", "meanwhile"), [(16, 1.0), (8, QUEUED_INDEX_SHARE)])
+def test_blocks_of_small_n_wait_for_weights_beyond_the_latency_of_their_indices(rows, block_n, meanwhile):
+    """256 rows of 256 columns are 0.1 us of DRAM on an A100, less than a latency; 4,096 rows are 1.6 us.
+
+    Blocks of 8 tokens load column indices after the weights, so that these are in DRAM's queue, too.
+    """
     gpu = load_gpu("a100-sxm4-80gb")
-    kept, config = dense_tile_map(rows, 256, 16), SmallConfig(16, 16, 6, 8)
+    kept, config = dense_tile_map(rows, 256, 16), SmallConfig(16, block_n, 6, 8)
     case = look_up(launch_context(KERNELS["small-n"].plan(kept, 8, "fp16", gpu, config=config), gpu))
     weights_cycles = case.first_reads_s * gpu.max_clock_hz
     assert (weights_cycles > gpu.dram_latency_cycles) == (rows == 4096)
-    expected = WEIGHTS_BURST_SHARE * max(weights_cycles - gpu.dram_latency_cycles, 0.0)
+    assert case.traits.queues_indices == (block_n == 8)
+    expected = WEIGHTS_BURST_SHARE * max(weights_cycles - meanwhile * gpu.dram_latency_cycles, 0.0)
     assert first_burst_cycles(case) == pytest.approx(expected)
 
 

@@ -30,6 +30,10 @@ fraction of DRAM's time beyond its latency, which the wait for column indices co
 all reads of the first wave (`Case.first_reads_s`), B and evicted C included, times the fraction of the wave's
 weights that blocks request at once."""
 
+QUEUED_INDEX_SHARE = FITTED["queued_index_share"]
+"""Time for which DRAM serves weights before blocks of `ProgramTraits.queues_indices` request column indices,
+divided by DRAM's latency."""
+
 LATER_BURST_SHARE = FITTED["later_burst_share"]
 """Wait of a block of a later wave, as a fraction of the time in which DRAM delivers all weights that its wave
 requests (`later_burst_cycles`)."""
@@ -213,7 +217,8 @@ def first_burst_cycles(case: Case) -> float:
     Blocks that load weights before the column indices that they wait for get the indices after the weights of
     all blocks, and then request rows of B. Their wait is longer (`WEIGHTS_BURST_SHARE`), but DRAM delivers
     weights while they wait for the latency of the indices, which block times contain, and L2 serves rows of B
-    later.
+    later. If the indices of their first rows of B are in DRAM's queue too, only the time before they request
+    these indices passes meanwhile (`QUEUED_INDEX_SHARE`).
     """
     context, gpu, traffic = case.context, case.gpu, case.traffic
     if case.traits.runs_ahead or context.co_resident:
@@ -230,6 +235,7 @@ def first_burst_cycles(case: Case) -> float:
     requested = min(requested or float(np.minimum(of_wave, ring).sum() / of_wave.sum()), 1.0)
     if case.traits.waits_for_weights:
         dram_cycles = requested * case.first_reads_s * gpu.max_clock_hz
-        return WEIGHTS_BURST_SHARE * max(dram_cycles - gpu.dram_latency_cycles, 0.0)
+        meanwhile = QUEUED_INDEX_SHARE if case.traits.queues_indices else 1.0
+        return WEIGHTS_BURST_SHARE * max(dram_cycles - meanwhile * gpu.dram_latency_cycles, 0.0)
     l2_s = L2Seconds.of(context, case.amounts, traffic).reads * float(of_wave.sum() / columns.sum())
     return BURST_SHARE * requested * max(case.first_reads_s, l2_s) * gpu.max_clock_hz
