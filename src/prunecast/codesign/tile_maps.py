@@ -19,7 +19,6 @@ RECIPE, TILES = "recipe.json", "tiles.npz"
 LONGEST_NAME = 60_000
 """Maximum length of a layer name in bytes. A zip archive stores the length of an entry's name in 16 bits, and
 `write_tile_maps` appends a suffix to the layer name."""
-_COLUMNS = ("row_start", "row_index", "column_start", "column_index")
 
 
 def check_layer_names(names: Iterable[str]) -> None:
@@ -57,7 +56,7 @@ def write_tile_maps(path: str | Path, maps: Mapping[str, TileMap]) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     for layer, tiles in maps.items():
         name = utf8_name(layer)
-        arrays |= {f"{name}/{column}": getattr(tiles, column) for column in _COLUMNS}
+        arrays |= {f"{name}/{column}": getattr(tiles, column) for column in TileMap.ARRAYS}
         arrays[f"{name}/shape"] = np.array([tiles.m, tiles.k], dtype=np.int32)
         arrays[f"{name}/pattern"] = np.array(tiles.pattern)
     np.savez_compressed(path, allow_pickle=False, **arrays)
@@ -82,7 +81,7 @@ def _tile_map(name: str, stored: Mapping[str, StoredTensor]) -> TileMap:
     m, k = (int(size) for size in _int32(name, "shape", stored))
     if m < 1 or k < 1 or m * k > LARGEST_MATRIX:
         raise ValueError(f"{name}: wanted a matrix of 1 to {LARGEST_MATRIX} elements, got {m}x{k}")
-    columns = {column: _int32(name, column, stored) for column in _COLUMNS}
+    columns = {column: _int32(name, column, stored) for column in TileMap.ARRAYS}
     return TileMap(m=m, k=k, pattern=str(stored[f"{name}/pattern"].load()), **columns)
 
 

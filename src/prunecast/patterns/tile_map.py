@@ -5,7 +5,7 @@ import hashlib
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,8 @@ class TileMap:
     ValueError : arrays that do not describe such a map
     """
 
+    ARRAYS: ClassVar = ("row_start", "row_index", "column_start", "column_index")
+    """Names of the arrays that, with M and K, define the map; files and tensors store them in this order."""
     m: int
     k: int
     row_start: IntArray
@@ -69,7 +71,7 @@ class TileMap:
     density: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("row_start", "row_index", "column_start", "column_index"):
+        for name in self.ARRAYS:
             object.__setattr__(self, name, frozen_int32(getattr(self, name)))
         if self.row_start.shape != self.column_start.shape:
             shapes = f"{self.row_start.shape} {self.column_start.shape}"
@@ -101,8 +103,8 @@ class TileMap:
     def fingerprint(self) -> str:
         """Return the first 16 hex digits of the SHA-256 of the shape and the index arrays."""
         digest = hashlib.sha256(f"{self.m}x{self.k}".encode())
-        for column in (self.row_start, self.row_index, self.column_start, self.column_index):
-            digest.update(column.tobytes())
+        for name in self.ARRAYS:
+            digest.update(getattr(self, name).tobytes())
         return digest.hexdigest()[:16]
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":

@@ -83,6 +83,16 @@ def matrix_of(module: nn.Module) -> torch.Tensor:
     return weight.t() if is_transposed(module) else weight
 
 
+def biases_of(modules: Sequence[nn.Module]) -> list[torch.Tensor] | None:
+    """Return the bias of each module, zeros for a module without one; None if no module has one."""
+    if all(module.bias is None for module in modules):
+        return None
+    return [
+        module.weight.new_zeros(len(matrix_of(module))) if module.bias is None else module.bias.detach()
+        for module in modules
+    ]
+
+
 def is_transposed(module: nn.Module) -> bool:
     """Return whether the layer stores its weights as (K, M), as Hugging Face's `Conv1D` does."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")

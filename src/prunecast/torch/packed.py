@@ -6,6 +6,7 @@ are in `sparse_linear.py`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -323,15 +324,8 @@ def interleaved_tiles(half: TileMap, pattern: str) -> TileMap:
     """
     place = half.row_index.reshape(-1, GATED_ROWS)
     gate = place // GATED_ROWS * 2 * GATED_ROWS + place % GATED_ROWS
-    return TileMap(
-        m=2 * half.m,
-        k=half.k,
-        row_start=2 * half.row_start,
-        row_index=np.stack((gate, gate + GATED_ROWS), 1).ravel(),
-        column_start=half.column_start,
-        column_index=half.column_index,
-        pattern=pattern,
-    )
+    rows = np.stack((gate, gate + GATED_ROWS), 1).ravel()
+    return replace(half, m=2 * half.m, row_start=2 * half.row_start, row_index=rows, pattern=pattern)
 
 
 def _version(x: torch.Tensor) -> int:

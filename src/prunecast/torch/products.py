@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
@@ -20,7 +19,7 @@ from prunecast.torch.choose_layers import Conversion
 from prunecast.torch.choose_tiles import Choice
 from prunecast.torch.epilogue import GATED_ROWS, PLAIN, Epilogue, interleaved
 from prunecast.torch.feed_forward import FeedForward
-from prunecast.torch.find import Found, matrix_of, sibling_groups
+from prunecast.torch.find import Found, biases_of, matrix_of, sibling_groups
 from prunecast.torch.fp8 import Fp8Product, fits_fp8
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
@@ -59,8 +58,7 @@ def fusable(forwards: list[FeedForward], chosen: list[Choice], gpu: GpuSpec) -> 
 
 
 def _may_interleave(gate: TileMap, up: TileMap) -> bool:
-    columns = ("row_start", "row_index", "column_start", "column_index")
-    if any(not np.array_equal(getattr(gate, name), getattr(up, name)) for name in columns):
+    if any(not np.array_equal(getattr(gate, name), getattr(up, name)) for name in TileMap.ARRAYS):
         return False
     if np.any(gate.row_start % GATED_ROWS):
         return False
@@ -118,7 +116,7 @@ def pack_launches(launches: list[Launch], options: Conversion) -> list[tuple[Lau
 def _product(launch: Launch, options: Conversion) -> PackedProduct:
     gpu, max_tokens, few_tokens = options.gpu, options.max_tokens, options.few_tokens
     choices, epilogue = launch.choices, launch.epilogue
-    bias = _biases([choice.layer.module for choice in choices])
+    bias = biases_of([choice.layer.module for choice in choices])
     maps = [choice.tiles for choice in choices]
     tiles = interleaved_tiles(maps[0], "interleaved") if epilogue.glu else stacked_tiles(maps)
 
@@ -139,13 +137,3 @@ def _product(launch: Launch, options: Conversion) -> PackedProduct:
         if fp8:
             return Fp8Product(weight, tiles, added, few=product, max_tokens=max_tokens, **own)
         return product
-
-
-def _biases(modules: list[nn.Module]) -> list[torch.Tensor] | None:
-    """Return the bias of each module, zeros for a module without one; None if no module has one."""
-    if all(module.bias is None for module in modules):
-        return None
-    return [
-        module.weight.new_zeros(len(matrix_of(module))) if module.bias is None else module.bias.detach()
-        for module in modules
-    ]

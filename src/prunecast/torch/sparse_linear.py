@@ -17,7 +17,7 @@ from prunecast.errors import BadInput, check_choice
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.patterns import TileMap
 from prunecast.torch.epilogue import Epilogue
-from prunecast.torch.find import find_layers, is_transposed, matrix_of, sibling_groups
+from prunecast.torch.find import biases_of, find_layers, is_transposed, matrix_of, sibling_groups
 from prunecast.torch.kept import tiles_of
 from prunecast.torch.layer_plans import layouts_for
 from prunecast.torch.layer_table import dtype_name
@@ -295,13 +295,9 @@ class DenseProduct(nn.Module):  # type: ignore[misc]
 
     def __init__(self, layers: list[nn.Module]) -> None:
         super().__init__()
-        weights, biases = [matrix_of(layer) for layer in layers], [layer.bias for layer in layers]
-        self.register_buffer("weight", torch.cat(weights), persistent=False)
-        bias = None
-        if any(each is not None for each in biases):
-            rows = zip(weights, biases, strict=True)
-            bias = torch.cat([w.new_zeros(len(w)) if b is None else b.detach() for w, b in rows])
-        self.register_buffer("bias", bias, persistent=False)
+        self.register_buffer("weight", torch.cat([matrix_of(layer) for layer in layers]), persistent=False)
+        biases = biases_of(layers)
+        self.register_buffer("bias", None if biases is None else torch.cat(biases), persistent=False)
         self.held: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def part(self, x: torch.Tensor, first: int, last: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ never cast.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -108,14 +109,11 @@ def covering(tiles: TileMap) -> TileMap:
     alone = np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)
     if not alone.size:
         return tiles
-    return TileMap(
-        m=tiles.m,
-        k=tiles.k,
+    return replace(
+        tiles,
         row_start=np.append(tiles.row_start, tiles.row_start[-1] + alone.size),
         row_index=np.append(tiles.row_index, alone),
         column_start=np.append(tiles.column_start, tiles.column_start[-1]),
-        column_index=tiles.column_index,
-        pattern=tiles.pattern,
     )
 
 
@@ -163,8 +161,8 @@ def tiles_to_tensor(tiles: TileMap) -> torch.Tensor:
     It holds M, K, the number of tiles and of kept columns, then the concatenated four arrays of the map.
     """
     header = np.array([tiles.m, tiles.k, tiles.tile_count, tiles.column_index.size], np.int32)
-    columns = (tiles.row_start, tiles.row_index, tiles.column_start, tiles.column_index)
-    return torch.from_numpy(np.concatenate((header, *columns)))
+    arrays = (getattr(tiles, name) for name in TileMap.ARRAYS)
+    return torch.from_numpy(np.concatenate((header, *arrays)))
 
 
 def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
@@ -173,13 +171,5 @@ def tiles_from_tensor(tensor: torch.Tensor) -> TileMap:
     m, k, tiles, kept = (int(number) for number in numbers[:_HEADER])
     sizes = (tiles + 1, m, tiles + 1, kept)
     ends = np.cumsum((_HEADER, *sizes))
-    row_start, row_index, column_start, column_index = (numbers[first:last] for first, last in pairwise(ends))
-    return TileMap(
-        m=m,
-        k=k,
-        row_start=row_start,
-        row_index=row_index,
-        column_start=column_start,
-        column_index=column_index,
-        pattern="packed",
-    )
+    arrays = (numbers[first:last] for first, last in pairwise(ends))
+    return TileMap(m=m, k=k, pattern="packed", **dict(zip(TileMap.ARRAYS, arrays, strict=True)))
