@@ -13,6 +13,7 @@ from prunecast.cli import options as opt
 from prunecast.cli.guard import Reads, gpu_files
 from prunecast.cli.output import Report, Row, deliver
 from prunecast.errors import BadInput
+from prunecast.version import headed
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
@@ -44,24 +45,20 @@ def gpus(
     if name is None or (listed and name not in listed and not kernels):
         specs = sorted(map(load_gpu, listed), key=lambda spec: (spec.compute_capability, spec.name))
         rows = [_summary(spec) for spec in specs]
-        deliver(printed, Report(_document(gpus=rows), rows, lambda page: _show_list(rows, page)))
+        deliver(printed, Report(headed({"gpus": rows}), rows, lambda page: _show_list(rows, page)))
     elif kernels:
         spec = load_gpu(name)
         rows = _costs(spec)
-        document = _document(gpu=spec.name, architecture=f"sm_{spec.compute_capability}", costs=rows)
+        head = {"gpu": spec.name, "architecture": f"sm_{spec.compute_capability}"}
+        document = headed({**head, "costs": rows})
         deliver(printed, Report(document, rows, lambda page: _show_costs(spec, rows, page)))
     else:
         spec = load_gpu(name)
         rows = _quantities(spec)
-        document = _document(gpu=spec.name, title=spec.title, spec_hash=spec.fingerprint, quantities=rows)
+        head = {"gpu": spec.name, "title": spec.title, "spec_hash": spec.fingerprint}
+        document = headed({**head, "quantities": rows})
         flat = [{**row, "value": _text(row["value"])} for row in rows]
         deliver(printed, Report(document, flat, partial(_show_one, spec, rows)))
-
-
-def _document(**content: Any) -> dict[str, Any]:
-    from prunecast.version import tool_version
-
-    return {"schema_version": 1, "version": tool_version(), **content}
 
 
 def _summary(spec: "GpuSpec") -> Row:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from prunecast.cli import options as opt
 from prunecast.cli.output import Report, Row, deliver
+from prunecast.version import headed
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
@@ -12,11 +13,8 @@ if TYPE_CHECKING:
 def patterns(printed: opt.Printed) -> None:
     """Patterns that weights can be pruned to. Shows an example of each, and the kernels that run it."""
     rows = _rows()
-    from prunecast.version import tool_version
-
-    document = {"schema_version": 1, "version": tool_version(), "patterns": rows}
     flat = [{**row, "kernels": " ".join(row["kernels"])} for row in rows]
-    deliver(printed, Report(document, flat, lambda page: _show(rows, page)))
+    deliver(printed, Report(headed({"patterns": rows}), flat, lambda page: _show(rows, page)))
 
 
 def _rows() -> list[Row]:

@@ -79,13 +79,10 @@ OUTSIDE = "outside the validated range"
 
 def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) -> None:
     """Print a table of predictions; for a whole model its summary, and the table only with `details`."""
-    from prunecast.codesign.table import fastest
-
     if table.whole is not None:
         show_model(table, table.whole, page)
         if not details:
-            best = [fastest(rows) for rows in table.layers()]
-            page.say(*_notes(best, [skipped for skipped in table.skipped if skipped.kernel is None]))
+            page.say(*_notes(table.best(), [skipped for skipped in table.skipped if skipped.kernel is None]))
             page.say("Every kernel of every layer, with intervals and crossovers: --details")
             return
         page.say()

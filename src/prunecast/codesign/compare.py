@@ -9,13 +9,14 @@ from prunecast.arguments import checked
 from prunecast.codesign.checked_settings import settings_of
 from prunecast.codesign.interval import evidence_of
 from prunecast.codesign.predict import GpuRequest, predict_each
-from prunecast.codesign.provenance import headed, read_document
+from prunecast.codesign.provenance import read_document
 from prunecast.codesign.result import Result
-from prunecast.codesign.table import PredictionTable, fastest
+from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput, check_choice
 from prunecast.launch import Conditions
 from prunecast.settings import LayerSettings
 from prunecast.text import Cells, gigabytes, milliseconds, shortened, significant, table_text
+from prunecast.version import headed
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import Source
 
@@ -273,8 +274,7 @@ def _gpu_row(name: str, table: PredictionTable) -> GpuRow:
     phases = () if whole is None else whole.phases
     times = [(p.run.share, p.best.time.seconds, p.best.low_s, p.best.high_s) for p in phases]
     if whole is None:
-        best = [fastest(rows) for rows in table.layers()]
-        times = [(table.runs.get(r.layer, 1), r.seconds, r.seconds_low, r.seconds_high) for r in best]
+        times = [(table.runs.get(r.layer, 1), r.seconds, r.seconds_low, r.seconds_high) for r in table.best()]
     seconds, low, high = (sum(one[0] * one[place] for one in times) for place in (1, 2, 3))
     memories = [phase.best.memory for phase in phases]
     only = phases[0] if len(phases) == 1 else None

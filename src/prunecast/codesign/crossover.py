@@ -71,13 +71,13 @@ def layer_crossovers(
         if sparsity_for(pattern, None, natural=candidate.natural) is None or pattern.needs_times:
             continue
         with contextlib.suppress(BadInput):
-            allowed, name = sparsity_range(pattern), pattern.canonical
+            (lowest, highest), name = sparsity_range(pattern), pattern.canonical
             alike = (candidate.kernel, name, layer.shape, dense_seconds)
             sparsity = crossing(
                 launches.seconds_at(alone, layer, candidate),
                 dense_seconds,
-                lowest=allowed.low,
-                highest=allowed.high,
+                lowest=lowest,
+                highest=highest,
                 likely=launches.likely_crossings.get(alike),
             )
             if sparsity is not None:

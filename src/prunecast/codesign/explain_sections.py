@@ -13,6 +13,7 @@ from prunecast.launch.floor import padded_copy_seconds, zero_row_seconds
 from prunecast.plan.program import Op, number_of
 from prunecast.plan.tensor_rate import fma_per_clk
 from prunecast.simulator import PIPES, SimResult
+from prunecast.workload.engines import Outcome
 
 COMPUTE_PIPES = ("tensor", "issue")
 MEMORY_PIPES = ("shared", "l2 port", "l2", "dram")
@@ -51,12 +52,12 @@ UNIT_WORDS = {
 
 def verdict_of(prediction: Prediction, gpu: GpuSpec) -> str:
     """Return one sentence that names what limits the predicted time: a unit, the launch, or uneven work."""
-    plan, result = prediction.plan, prediction.result
+    plan, result, use = prediction.plan, prediction.result, _use_of_pipes(prediction.result)
     if isinstance(result, SimResult):
-        use, work = result.utilisation, result.sm_busy_cycles
+        work = result.sm_busy_cycles
         idle = gpu.sm_count - int(np.count_nonzero(result.sm_items))
-    else:  # the closed form gives a lower bound of each pipe's use, but not the work of each SM
-        use, work = {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}, np.ones(1)
+    else:  # the closed form does not give the work of each SM
+        work = np.ones(1)
         idle = gpu.sm_count - min(plan.blocks, plan.item_count, gpu.sm_count)
     launch, uneven = result.launch_s / prediction.seconds, float(work.max()) / max(float(work.mean()), 1.0)
     pipe = max(use, key=lambda name: use[name])
@@ -72,13 +73,16 @@ def verdict_of(prediction: Prediction, gpu: GpuSpec) -> str:
     return f"Limited by latency: the busiest unit, {unit}, is busy only {share:.0%} of the time"
 
 
+def _use_of_pipes(result: Outcome) -> dict[str, float]:
+    """Return pipe -> share of the time in which it is busy; for the closed form, a lower bound of it."""
+    if isinstance(result, SimResult):
+        return result.utilisation
+    return {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}
+
+
 def sections_of(prediction: Prediction, gpu: GpuSpec) -> tuple[Section, ...]:
     """Return all sections for which the result of the engine (simulator or closed form) has data."""
-    plan, result = prediction.plan, prediction.result
-    if isinstance(result, SimResult):
-        use = result.utilisation
-    else:  # a lower bound from the closed form
-        use = {pipe: result.bound_cycles[pipe] / result.cycles for pipe in PIPES}
+    plan, result, use = prediction.plan, prediction.result, _use_of_pipes(prediction.result)
     sections = [
         _speed_of_light(prediction, gpu, use),
         _roofline(prediction, gpu, use),

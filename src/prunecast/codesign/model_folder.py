@@ -7,11 +7,9 @@ method. After `import prunecast.torch.huggingface`, the layers are sparse.
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy.typing as npt
 
 from prunecast.codesign.recipe import read_recipe
 from prunecast.codesign.recipe_maps import pruned_modules
@@ -19,7 +17,6 @@ from prunecast.codesign.tile_maps import RECIPE, TILES
 from prunecast.files import MIB
 from prunecast.patterns.sources.checkpoint import MaskedTensors
 from prunecast.patterns.sources.readers import INDEX, file_tensors, files_of_folder, open_tensors
-from prunecast.patterns.sources.safetensors import ArraySpec
 from prunecast.patterns.sources.weight_set import write_weights
 from prunecast.workload.graph.config import (
     CONFIG,
@@ -88,7 +85,7 @@ def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe
         config = smaller_config(config, chosen.after, chosen.layers)
     shards = _shards(source, names)
     for name, tensors in shards.items():
-        write_weights(unfinished / name, _Shard(arrays, tensors), {"format": "pt"})
+        write_weights(unfinished / name, arrays.only(tensors), {"format": "pt"})
     main = next(iter(shards))
     if len(shards) > 1:
         main = f"model{INDEX}"
@@ -177,26 +174,6 @@ def _sparse_words(model_class: str) -> list[str]:
         f'model = {model_class}.from_pretrained(FOLDER, dtype="auto", device_map="cuda")',
         "```",
     ]
-
-
-class _Shard(Mapping[str, npt.NDArray[Any]]):
-    """Mapping of name -> tensor for some tensors of a checkpoint; each is computed on access."""
-
-    def __init__(self, arrays: MaskedTensors, names: Iterable[str]) -> None:
-        self._arrays, self._names = arrays, list(names)
-
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def form(self, name: str) -> ArraySpec:
-        """Return the number format and the shape of a tensor."""
-        return self._arrays.form(name)
 
 
 def _shards(source: Path, names: Mapping[str, str]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Unpack
 
 from prunecast.arguments import checked
 from prunecast.choice import kept_estimate
-from prunecast.codesign.checked_settings import passes_of, settings_of, with_settings
+from prunecast.codesign.checked_settings import settings_of, with_settings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, Row, start_layer
 from prunecast.codesign.prediction import Prediction
@@ -162,7 +162,7 @@ def _table(
     settings, layers, loaded = asked.settings, job.launches.layers, job.workload
     in_model = loaded.form in WHOLE_MODELS
     predictions = tuple(row for row in rows if isinstance(row, Prediction))
-    whole = whole_model(job, passes_of(weights, settings), predictions, asked.price) if in_model else None
+    whole = whole_model(job, predictions, asked.price) if in_model else None
     counts = in_model or settings["workload"] is not None
     return PredictionTable(
         predictions=predictions,

@@ -101,7 +101,7 @@ def layer_job(
     if pattern is not None:
         for layer in rows.values():
             _check_fits(pattern, layer)
-    in_model = not is_torch and (workload.has_graph or settings["workload"] is not None)
+    in_model = not is_torch and (bool(workload.graphs) or settings["workload"] is not None)
     l2 = cache_state(settings["l2"], workload.model_weights, settings["dtype"], in_model=in_model)
     engine = Engine(
         name=settings["engine"],

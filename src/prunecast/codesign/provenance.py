@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,11 @@ from prunecast.files import MIB, parse_json, read_bytes
 from prunecast.launch import USUAL, Conditions
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
-from prunecast.version import tool_version
+from prunecast.version import SCHEMA_VERSION, headed
 
-SCHEMA_VERSION = 1
 LARGEST_DOCUMENT = 64 * MIB
 """Largest size of a document that is read, in bytes. A table of ten thousand layers with all kernels has
 40 MiB."""
-
-
-def headed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `document` as a JSON object that begins with the versions of the schema and of the tool."""
-    return {"schema_version": SCHEMA_VERSION, "version": tool_version(), **document}
 
 
 def json_text(document: dict[str, Any]) -> str:

@@ -53,14 +53,24 @@ class SparsitySchedule:
     delay_steps: int = 0
 
     def __post_init__(self) -> None:
+        head = f"schedule {self.name}"
         if not self.stages:
-            raise BadInput(f"schedule {self.name}: wanted at least one stage, got none")
+            raise BadInput(f"{head}: wanted at least one stage, got none")
         if self.delay_steps < 0:
-            raise BadInput(f"schedule {self.name}: delay_steps must be at least 0, got {self.delay_steps}")
-        for stage in self.stages:
-            _check_stage(self.name, stage)
+            raise BadInput(f"{head}: delay_steps must be at least 0, got {self.delay_steps}")
+        for one in self.stages:
+            check_sparsity(one.sparsity)
+            if one.steps < 0 or one.tries < 1:
+                got = f"{one.steps} and {one.tries}"
+                raise BadInput(f"{head}: wanted steps from 0 and tries from 1, got {got}")
+            if one.floor is not None and one.steps < 1:
+                raise BadInput(f"{head}: a stage with a floor must train for at least 1 step, got 0")
         for before, after in pairwise(self.stages):
-            _check_pair(self.name, before, after)
+            if after.sparsity < before.sparsity:
+                got = f"{after.sparsity} after {before.sparsity}"
+                raise BadInput(f"{head}: sparsity must not fall, got {got}")
+            if before.steps < 1:
+                raise BadInput(f"{head}: wanted at least 1 step between stages, got {before.steps}")
 
     @property
     def sparsity(self) -> float:
@@ -158,22 +168,3 @@ def staged(
         Stage(sparsity, steps, floor, tries) for sparsity, floor in zip(sparsities, wanted, strict=True)
     )
     return SparsitySchedule(name="staged", stages=stages, delay_steps=delay_steps)
-
-
-def _check_stage(name: str, stage: Stage) -> None:
-    check_sparsity(stage.sparsity)
-    if stage.steps < 0 or stage.tries < 1:
-        raise BadInput(
-            f"schedule {name}: wanted steps from 0 and tries from 1, got {stage.steps} and {stage.tries}"
-        )
-    if stage.floor is not None and stage.steps < 1:
-        raise BadInput(f"schedule {name}: a stage with a floor must train for at least 1 step, got 0")
-
-
-def _check_pair(name: str, before: Stage, after: Stage) -> None:
-    if after.sparsity < before.sparsity:
-        raise BadInput(
-            f"schedule {name}: sparsity must not fall, got {after.sparsity} after {before.sparsity}"
-        )
-    if before.steps < 1:
-        raise BadInput(f"schedule {name}: wanted at least 1 step between stages, got {before.steps}")

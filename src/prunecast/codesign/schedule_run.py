@@ -128,9 +128,8 @@ class ScheduleRun:
         if self.finished:
             return None
         self._wait -= 1
-        return None if self._wait > 0 else self._decide(metric)
-
-    def _decide(self, metric: Metric | None) -> Update | None:
+        if self._wait > 0:
+            return None
         current = self._current
         if current is not None and current.stage.floor is not None and not self._passes(current, metric):
             self._tries_left -= 1

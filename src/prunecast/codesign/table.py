@@ -62,6 +62,10 @@ class PredictionTable(Sequence[Prediction], Result):
         for name in dict.fromkeys(row.layer for row in self.predictions):
             yield tuple(row for row in self.predictions if row.layer == name)
 
+    def best(self) -> list[Prediction]:
+        """Return the prediction of the fastest kernel of each layer."""
+        return [fastest(rows) for rows in self.layers()]
+
     def total(self, rows: Sequence[Prediction]) -> float:
         """Return the sum over `rows` of a row's seconds times the number of runs of its layer in a pass."""
         return sum(self.runs.get(row.layer, 1) * row.seconds for row in rows)
@@ -74,7 +78,7 @@ class PredictionTable(Sequence[Prediction], Result):
     @property
     def best_seconds(self) -> float:
         """Summed seconds of all layers, each with its fastest kernel."""
-        return self.total([fastest(rows) for rows in self.layers()])
+        return self.total(self.best())
 
     @property
     def speedup(self) -> float:
@@ -84,7 +88,7 @@ class PredictionTable(Sequence[Prediction], Result):
     @property
     def removed(self) -> float:
         """Share of the weights of all layers that is removed, if each layer runs its fastest kernel."""
-        best = [fastest(rows) for rows in self.layers()]
+        best = self.best()
         weights = [self.runs.get(row.layer, 1) * row.m * row.k for row in best]
         return sum(row.sparsity * size for row, size in zip(best, weights, strict=True)) / sum(weights)
 
@@ -110,14 +114,14 @@ class PredictionTable(Sequence[Prediction], Result):
             * MemoryPass(
                 copied_bytes=2 * size * row.n * DTYPE_BYTES[row.dtype], start_s=row.gpu.graph_launch_s
             ).seconds(row.gpu)
-            for row in map(fastest, self.layers())
+            for row in self.best()
             if not KERNELS[row.kernel].is_baseline
             for size in (row.m, row.k)
         )
 
     def fastest_kernels(self) -> list[str]:
         """Return the name of the fastest kernel of each layer."""
-        return [fastest(rows).kernel for rows in self.layers()]
+        return [row.kernel for row in self.best()]
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `prunecast predict --json`."""
@@ -126,15 +130,9 @@ class PredictionTable(Sequence[Prediction], Result):
             "predictions": [row.row() for row in self.predictions],
             "crossovers": [crossover.row() for crossover in self.crossovers],
             "skipped": [skipped.row() for skipped in self.skipped],
-            **self._workload(),
+            **({"runs": dict(self.runs)} if self.runs else {}),
+            **({} if self.whole is None else {"whole_model": self.whole.document()}),
         }
-
-    def _workload(self) -> dict[str, Any]:
-        """Return the entries `runs` and `whole_model` of the JSON object, if there are any."""
-        found: dict[str, Any] = {"runs": dict(self.runs)} if self.runs else {}
-        if self.whole is not None:
-            found["whole_model"] = self.whole.document()
-        return found
 
     def __str__(self) -> str:
         last = f"dense {1e6 * self.dense_seconds:.4g} us, best {1e6 * self.best_seconds:.4g} us"

@@ -220,7 +220,6 @@ class _Product(NamedTuple):
 
 def whole_model(
     job: LayerJob,
-    passes: Sequence[Pass],
     predictions: Sequence[Prediction],
     price: float | None = None,
 ) -> WholeModel:
@@ -228,12 +227,12 @@ def whole_model(
 
     Parameters
     ----------
-    passes : passes of the job's workload, in order
     predictions : predictions of all layers with all kernels
     price : price of one GPU for an hour, in any currency
     """
     dense = {row.layer: row for row in predictions if KERNELS[row.kernel].is_baseline}
     best: dict[str, Prediction] = {}
+    passes, graphs = job.workload.passes, job.workload.graphs
     # With few tokens, torch always packs tiles for the kernel `small-n`, even if the kernel for many tokens
     # would be faster: see `torch.layer_plans.plan_for`
     is_torch = job.workload.runtime == "torch"
@@ -244,10 +243,9 @@ def whole_model(
         best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
     unpredicted = cache(partial(_dense_product, job))
     outcomes = [
-        _outcomes(job, passes, [_products(job, place, rows, unpredicted) for place in range(len(passes))])
+        _outcomes(job, [_products(job, place, rows, unpredicted) for place in range(len(passes))])
         for rows in (dense, best)
     ]
-    graphs = [around.graph for around in job.workload.passes if around.graph is not None]
     images = [any(o.convolution is not None for o in graph) for graph in graphs]
     generates = [
         not run.all_logits
@@ -283,8 +281,7 @@ def _products(
             activity_s = row.seconds * plan_activity(row.result, gpu, dtype)
             one = _Product(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes, activity_s)
             found |= dict.fromkeys(layer.stands_for, one)
-    graph = job.workload.passes[place].graph
-    assert graph is not None
+    graph = job.workload.graphs[place]
     return {name: found.get(name) or unpredicted(o.m, o.k, o.n) for name, o in graph.products.items()}
 
 
@@ -308,9 +305,7 @@ def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
     return float(DTYPE_BYTES[job.launches.dtype or "fp16"] * m * k)
 
 
-def _outcomes(
-    job: LayerJob, passes: Sequence[Pass], products: Sequence[Mapping[str, _Product]]
-) -> list[PassOutcome]:
+def _outcomes(job: LayerJob, products: Sequence[Mapping[str, _Product]]) -> list[PassOutcome]:
     """Return the outcome of each pass, given the time and bytes of its products.
 
     If the passes run a layer with different kernels, memory contains packed weights for each of the kernels.
@@ -322,9 +317,7 @@ def _outcomes(
             forms.setdefault(name, {})[product.kernel] = product.packed_bytes
     resident = {name: sum(sizes.values()) for name, sizes in forms.items()}
     outcomes = []
-    for run, around, of_pass in zip(passes, job.workload.passes, products, strict=True):
-        graph = around.graph
-        assert graph is not None
+    for run, graph, of_pass in zip(job.workload.passes, job.workload.graphs, products, strict=True):
         sparse = frozenset(name for name, product in of_pass.items() if product.is_sparse)
         time = model_time(
             graph,

@@ -143,7 +143,9 @@ def exchange_rows(scores: ImportanceArray, group_of_row: CountArray, count: int)
     group_of_row : (M,) initial groups; no group is empty
     count : columns that each group keeps
     """
-    state = _State.of(scores, group_of_row, count)
+    tiles = RowTiles.of_groups(group_of_row)
+    sums = tiles.sums(scores)
+    state = _State(tiles.members, sums, retained_by_groups(sums, count))
     random = np.random.default_rng(SEED)
     for _ in range(min(MOST_SWEEPS, 1 + int(MOST_ELEMENTS / scores.size))):
         before = state.retained.sum()
@@ -168,12 +170,6 @@ class _State(NamedTuple):
     """Column sums of the importance of each group, (groups, K) float64."""
     retained: npt.NDArray[np.float64]
     """Importance that each group retains, (groups,)."""
-
-    @staticmethod
-    def of(scores: ImportanceArray, group_of_row: CountArray, count: int) -> "_State":
-        tiles = RowTiles.of_groups(group_of_row)
-        sums = tiles.sums(scores)
-        return _State(tiles.members, sums, retained_by_groups(sums, count))
 
 
 def _exchange(scores: ImportanceArray, state: _State, places: CountArray, count: int) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prunecast.arguments import checked
-from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.errors import BadInput, short_text
 from prunecast.files import MIB, parse_json, read_bytes
@@ -21,6 +20,7 @@ from prunecast.hardware import GpuSpec, gpu_names, load_gpu
 from prunecast.hardware.load import parse_spec, spec_text
 from prunecast.hardware.spec import quantity_units
 from prunecast.text import Cells
+from prunecast.version import headed
 
 RAW_SCHEMA = 1
 LARGEST_RAW = 16 * MIB

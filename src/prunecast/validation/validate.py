@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prunecast.arguments import checked
-from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
@@ -23,6 +22,7 @@ from prunecast.validation.derive_spec import is_of_device
 from prunecast.validation.judged import ErrorSummary, Judged, errors_of_groups, judge_rows
 from prunecast.validation.records import Measurement, Run, RunWriter, read_runs
 from prunecast.validation.suite import Suite, layers_of_part, load_suite
+from prunecast.version import headed
 from prunecast.workload.engines import ENGINES, Progress, silent
 
 if TYPE_CHECKING:

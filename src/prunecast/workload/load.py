@@ -124,15 +124,13 @@ def load_workload(
         )
     elif is_onnx(source):
         found = _of_onnx(source, passes, stated or {}, settings, target, ignore)
-        graph = found.passes[0].graph
-        has_filters = graph is not None and any(o.convolution is not None for o in graph)
+        has_filters = any(o.convolution is not None for o in found.graphs[0])
         if not has_filters:
             check_has_form(runtime, source)
         if runtime is None:
             found = found.noting(IF_ASKED if has_filters else NO_TORCH)
-        if runtime == "torch" and graph is not None:
-            graph = rewritten(graph, runtime, by_matrix=True)
-            found = replace(found, passes=(found.passes[0]._replace(graph=graph),))
+        if runtime == "torch":
+            found = replace(found, graphs=(rewritten(found.graphs[0], runtime, by_matrix=True),))
     else:
         loaded = load_layers(source, target=target, ignore=ignore)
         known = _in_runtime(partial(_of_checkpoint, source, loaded, passes), runtime)
@@ -148,7 +146,7 @@ def load_workload(
             _check_no_input(source, settings)
             known = known.noting(*_not_counted(source))
         found = known
-    if experts_per_token is not None and found.has_graph:
+    if experts_per_token is not None and found.graphs:
         raise BadInput(
             f"{name_of(source) or type(source).__name__}: experts-per-token has no effect, the model states "
             f"it: leave out --experts-per-token {experts_per_token}"
@@ -377,7 +375,7 @@ def workload_in_graphs(
             known[0].convolution,
             known[0].copies,
         )
-    return Workload.of(found, passes, graphs, skipped=skipped, form=form)
+    return Workload(layers=found, passes=tuple(passes), graphs=tuple(graphs), skipped=skipped, form=form)
 
 
 def _of_matrices(
@@ -398,7 +396,7 @@ def _of_matrices(
         conv = shapes.get(name)
         tokens = (conv.n if conv else layer.share_of(run.columns, experts_per_token) for run in passes)
         layers[name] = _workload_layer(layer, tuple(tokens), conv)
-    return Workload.of(layers, passes, [None] * len(passes), skipped=loaded.skipped)
+    return Workload(layers=layers, passes=tuple(passes), skipped=loaded.skipped)
 
 
 def _workload_layer(

@@ -67,17 +67,13 @@ def sparsity_for(pattern: Pattern, asked: float | None, *, natural: bool) -> flo
     return DEFAULT_SPARSITY if asked is None else asked
 
 
-class SparsityRange(NamedTuple):
-    """The lowest and the highest sparsity that a pattern accepts, in steps of 0.01."""
+def sparsity_range(pattern: Pattern) -> tuple[float, float]:
+    """Return the lowest and the highest sparsity that a pattern without a fixed sparsity accepts.
 
-    low: float
-    high: float
-
-
-def sparsity_range(pattern: Pattern) -> SparsityRange:
-    """Return the range of sparsities in 0 to 0.99 that a pattern without a fixed sparsity accepts."""
+    Sparsities from 0 to 0.99 are tried, in steps of 0.01.
+    """
     accepted = [percent / 100 for percent in range(100) if _accepts(pattern, percent / 100)]
-    return SparsityRange(accepted[0], accepted[-1])
+    return accepted[0], accepted[-1]
 
 
 def sparsity_retaining(pattern: Pattern, importance: ImportanceArray, wanted: float) -> float | None:

@@ -34,9 +34,9 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
             if n == 0:
                 continue
             conv, fused = layer.convolution, None
-            if run.graph is not None:
-                conv, fused = run.graph[name].convolution, run.graph[name].experts
-            row = f"{name} {run.label}".rstrip()
+            if workload.graphs:
+                conv, fused = workload.graphs[place][name].convolution, workload.graphs[place][name].experts
+            row = f"{name} {run.label}".rstrip() if len(workload.passes) > 1 else name
             if workload.form == "standard":
                 alike = None if fused is None else fused.in_any_layer()
                 row = first.setdefault((layer.shape, n, conv, alike), row)
@@ -55,7 +55,7 @@ def rows_of(workload: Workload) -> dict[str, WorkloadLayer]:
                     rows[row] = _drawn(rows[row], drawn, held)
             rows[row] = replace(
                 rows[row],
-                runs=rows[row].runs + run.share * run.runs(name),
+                runs=rows[row].runs + workload.runs(place, name),
                 stands_for=(*rows[row].stands_for, name),
             )
     return rows

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from prunecast.patterns.sources import Layer
 from prunecast.workload.graph import ModelGraph, Pass
 from prunecast.workload.graph.experts import ExpertPart
 from prunecast.workload.graph.joins import joint_name, launched_together, together
-from prunecast.workload.graph.model_time import LayerPass
 from prunecast.workload.layers import Skipped
 
 
@@ -60,7 +59,8 @@ class Workload:
     Parameters
     ----------
     layers : layers by name; weights are read, or drawn at random, when they are first used
-    passes : the forward passes, each with its model graph or None
+    passes : the forward passes
+    graphs : model graph of each pass; empty if the operators between the products are not known
     skipped : tensors and parts of the model that are not predicted, with reasons
     form : `standard` (random weights), `checkpoint` (a Hugging Face folder), `onnx`, `module` (a torch module
         that reads images) or `matrices`
@@ -68,39 +68,22 @@ class Workload:
     """
 
     layers: dict[str, WorkloadLayer]
-    passes: tuple[LayerPass, ...]
+    passes: tuple[Pass, ...]
+    graphs: tuple[ModelGraph, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     form: str = "matrices"
     calibration: Calibration | None = None
-
-    @classmethod
-    def of(
-        cls,
-        layers: dict[str, WorkloadLayer],
-        passes: Sequence[Pass],
-        graphs: Sequence[ModelGraph | None],
-        **rest: Any,
-    ) -> Self:
-        """Return a workload from layers, passes and the model graph of each pass (None if unknown)."""
-        seen = (
-            LayerPass(graph, run.share, run.batch, run.label if len(passes) > 1 else "")
-            for run, graph in zip(passes, graphs, strict=True)
-        )
-        return cls(layers=layers, passes=tuple(seen), **rest)
 
     def noting(self, *notes: Skipped) -> Self:
         """Return the workload with further notes on parts that are not predicted."""
         return replace(self, skipped=(*self.skipped, *notes))
 
-    @property
-    def graphs(self) -> list[ModelGraph]:
-        """The model graphs of the passes that have one."""
-        return [run.graph for run in self.passes if run.graph is not None]
+    def runs(self, place: int, name: str) -> float:
+        """Return how often the workload runs a layer in the pass `place`, as a mean over all passes.
 
-    @property
-    def has_graph(self) -> bool:
-        """True if the operators between the products (attention, norms, ...) of a pass are known."""
-        return bool(self.graphs)
+        This is the share of the pass, times the number of equal layers that a node of its graph represents.
+        """
+        return self.passes[place].share * (self.graphs[place][name].runs if self.graphs else 1.0)
 
     @property
     def runtime(self) -> str:
@@ -141,9 +124,8 @@ def stacked_as_launched(
     apart : layers that are launched separately
     own_tiles : True if the stacked matrices have separate tiles, False if they share tiles
     """
-    first = workload.passes[0].graph
     own = [name for name in workload.layers if name not in apart]
-    groups = [] if first is None else launched_together(first, own)
+    groups = launched_together(workload.graphs[0], own) if workload.graphs else []
     if not groups:
         return workload
     group_of = {name: group for group in groups for name in group}
@@ -152,11 +134,8 @@ def stacked_as_launched(
         own_group = [workload.layers[each] for each in group_of.get(name, ())]
         stacked = _stacked(own_group) if own_group else layer
         layers.setdefault(stacked.name, stacked)
-    passes = (
-        run._replace(graph=None if run.graph is None else together(run.graph, groups, own_tiles=own_tiles))
-        for run in workload.passes
-    )
-    return replace(workload, layers=layers, passes=tuple(passes))
+    graphs = (together(graph, groups, own_tiles=own_tiles) for graph in workload.graphs)
+    return replace(workload, layers=layers, graphs=tuple(graphs))
 
 
 def _stacked(members: Sequence[WorkloadLayer]) -> WorkloadLayer:

@@ -63,11 +63,10 @@ def result(search: ModelSearch) -> TargetResult:
 def test_what_is_priced_is_what_sparsify_launches(search: ModelSearch, result: TargetResult) -> None:
     """Slowly and obviously: the map of every matrix, stacked where they are one launch, timed alone."""
     masks, engine = masks_of(search, result), Engine(name="model", gpu=GPU)
-    (run,) = search.workload.passes
-    assert run.graph is not None
+    (graph,) = search.workload.graphs
     seconds, sparse = search.dense_seconds(), set()
-    every = {name: search.dense_seconds().get(name, 0.0) for name in run.graph.products}
-    for name, product in run.graph.products.items():
+    every = {name: search.dense_seconds().get(name, 0.0) for name in graph.products}
+    for name, product in graph.products.items():
         kept = [masks[n] for n in [each.name for each in product.members] or [name] if n in masks]
         if kept:
             chosen = next(layer for layer in result.layers if layer.layer == name)
@@ -79,7 +78,7 @@ def test_what_is_priced_is_what_sparsify_launches(search: ModelSearch, result: T
         elif name not in seconds:
             every[name] = search._fixed[name]
     assert any("+" in name for name in sparse)
-    found = model_time(run.graph, GPU, every, sparse=frozenset(sparse)).seconds
+    found = model_time(graph, GPU, every, sparse=frozenset(sparse)).seconds
     assert result.seconds == pytest.approx(found, rel=1e-9)
     assert result.seconds <= 0.9 * result.dense_seconds
 

@@ -6,14 +6,14 @@ those of vLLM 0.24.0, for which AIConfigurator has its own tables; the column `k
 For a pruned model, rows have the sizes of the dense products and the times of the pruned ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from prunecast.codesign.export.serving_times import SEQUENCES, ServingTimes
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.hardware.clock import sm_clock_hz
-from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.kernels.libraries.collectives.call import MOST_GPUS, collective
 from prunecast.kernels.libraries.experts.call import ExpertLayer, fused_experts
 from prunecast.workload.graph.runtimes import ELEMENT_BYTES
@@ -123,8 +123,8 @@ def tables(times: ServingTimes) -> list[PerfTable]:
         )
     found = [
         PerfTable("gemm", "gemm", list(_products(times))),
-        PerfTable("attention", "context_attention", list(_prompts(times))),
-        PerfTable("attention", "generation_attention", list(_tokens(times))),
+        _attention(times, "context_attention", PROMPT_BATCHES, [(tokens, 0) for tokens in PROMPTS]),
+        _attention(times, "generation_attention", SEQUENCES, [(1, cached) for cached in CONTEXTS]),
     ]
     if times.experts is not None:
         found.append(PerfTable("moe", "moe", list(_experts(times, times.experts))))
@@ -192,36 +192,26 @@ def _products(times: ServingTimes) -> Iterator[dict[str, Any]]:
         yield _row(times.gpu, "gemm", sum(found) / len(found), gemm_dtype=DTYPE, m=m, n=n, k=k)
 
 
-def _attention(times: ServingTimes, op: str, shape: Attention, **sizes: int) -> dict[str, Any]:
-    cached = sizes["step"]
-    seconds = times.call_seconds(shape, sizes["batch_size"], sizes["isl"], cached)
-    keys = {
-        "batch_size": sizes["batch_size"],
-        "isl": sizes["isl"],
-        "num_heads": shape.heads,
-        "num_key_value_heads": shape.key_heads,
-        "head_dim": shape.head_width,
-        "beam_width": 1,
-        "attn_dtype": DTYPE,
-        "kv_cache_dtype": DTYPE,
-        "step": cached,
-        "window_size": shape.window,
-    }
-    return _row(times.gpu, op, seconds, **keys)
-
-
-def _prompts(times: ServingTimes) -> Iterator[dict[str, Any]]:
-    for shape in times.attention:
-        for batch in PROMPT_BATCHES:
-            for tokens in PROMPTS:
-                yield _attention(times, "context_attention", shape, batch_size=batch, isl=tokens, step=0)
-
-
-def _tokens(times: ServingTimes) -> Iterator[dict[str, Any]]:
-    for shape in times.attention:
-        for batch in SEQUENCES:
-            for cached in CONTEXTS:
-                yield _attention(times, "generation_attention", shape, batch_size=batch, isl=1, step=cached)
+def _attention(
+    times: ServingTimes, op: str, batches: Sequence[int], tokens: Sequence[tuple[int, int]]
+) -> PerfTable:
+    """Return a table of attention, with a row for each call, batch, and pair of new and cached `tokens`."""
+    rows = []
+    for shape, batch, (new, cached) in product(times.attention, batches, tokens):
+        keys = {
+            "batch_size": batch,
+            "isl": new,
+            "num_heads": shape.heads,
+            "num_key_value_heads": shape.key_heads,
+            "head_dim": shape.head_width,
+            "beam_width": 1,
+            "attn_dtype": DTYPE,
+            "kv_cache_dtype": DTYPE,
+            "step": cached,
+            "window_size": shape.window,
+        }
+        rows.append(_row(times.gpu, op, times.call_seconds(shape, batch, new, cached), **keys))
+    return PerfTable("attention", op, rows)
 
 
 def _experts(times: ServingTimes, layer: ExpertLayer) -> Iterator[dict[str, Any]]:

@@ -120,10 +120,9 @@ class ServingTimes:
         workload = ",".join([*decodes, *(f"prefill:{count}" for count in PROMPTS)])
         settings |= {"gpu": spec, "workload": workload, "runtime": "engine"}
         loaded = workload_of(weights, settings_of(weights, settings))
-        graphs = [run.graph for run in loaded.passes if run.graph is not None]
-        if len(graphs) < len(loaded.passes):
+        if not loaded.graphs:
             raise BadInput(f"{name_of(weights)}: wanted a model by name or folder whose graph is known")
-        if any(o.elements_kept for o in graphs[0]):
+        if any(o.elements_kept for o in loaded.graphs[0]):
             raise BadInput(f"{name_of(weights)}: latent attention (MLA) has no table in what is exported")
         table = predict(weights, progress=progress, crossovers=False, **settings)
         assert table.whole is not None
@@ -134,7 +133,7 @@ class ServingTimes:
             gpu=spec,
             gpus=table.whole.gpus,
             is_pruned=is_pruned,
-            **_tables(graphs, times, [run.columns for run in (phase.run for phase in table.whole.phases)]),
+            **_tables(loaded.graphs, times, [run.columns for run in loaded.passes]),
         )
 
     def attention_seconds(self, sequences: int, queries: int, cached: int) -> float:

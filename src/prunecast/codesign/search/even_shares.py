@@ -101,18 +101,15 @@ def _totals(search: ModelSearch, choice: Mapping[str, int]) -> Totals:
 
 def _even_starts(search: ModelSearch, limits: Limits) -> list[_EvenStart]:
     """Return an `_EvenStart` for each family that meets the targets, the one with most importance first."""
-    starts = (_even_start(search, patterns, limits) for patterns in EVEN.values())
-    return sorted((each for each in starts if each is not None), key=lambda each: -each.totals.importance)
-
-
-def _even_start(search: ModelSearch, patterns: str, limits: Limits) -> _EvenStart | None:
-    """Return the `_EvenStart` of a family; None if no sparsity meets the targets."""
-    all_pools = _even_pools(search, patterns)
-    for first, pools in enumerate(all_pools):
-        choice = _allocated(search, pools, {}, limits.seconds, limits)
-        if choice is not None:
-            return _EvenStart(all_pools[first : first + EVEN_SHARES], _totals(search, choice))
-    return None
+    found = []
+    for patterns in EVEN.values():
+        all_pools = _even_pools(search, patterns)
+        for first, pools in enumerate(all_pools):
+            choice = _allocated(search, pools, {}, limits.seconds, limits)
+            if choice is not None:
+                found.append(_EvenStart(all_pools[first : first + EVEN_SHARES], _totals(search, choice)))
+                break
+    return sorted(found, key=lambda each: -each.totals.importance)
 
 
 def _even_pools(search: ModelSearch, patterns: str) -> Sequence[Pools]:

@@ -1,7 +1,7 @@
 """`ModelSearch`: the options of a model's layers, and the predictions of those that were tried."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,16 +23,15 @@ from prunecast.codesign.search.options import (
 )
 from prunecast.codesign.search.targets import ChosenMember, Limits, Targets
 from prunecast.errors import BadInput
-from prunecast.kernels import DTYPE_BYTES, KERNELS, ConvGrid, KernelPlan
+from prunecast.kernels import DTYPE_BYTES, KERNELS, KernelPlan
 from prunecast.models import packed_bytes
 from prunecast.patterns import Pattern, TileSums, parse_pattern
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.engines import Engine, Outcome, Progress, silent
-from prunecast.workload.expert_launches import layer_plan, share_of
+from prunecast.workload.expert_launches import share_of
 from prunecast.workload.graph import ModelTime
-from prunecast.workload.graph.experts import ExpertPart
-from prunecast.workload.graph.model_time import LayerPass, PassTimes, mixed_time
+from prunecast.workload.graph.model_time import PassTimes, mixed_time
 from prunecast.workload.memory import PassMemory, pass_memory
 from prunecast.workload.random_weights import MOST_REMEMBERED_WEIGHTS
 from prunecast.workload.two_parts import launches_in_two
@@ -72,20 +71,6 @@ class SparseLayers(NamedTuple):
 
 DENSE = SparseLayers(frozenset())
 """The dense model."""
-
-
-class _PassLaunches(NamedTuple):
-    """The launches of one layer in one pass."""
-
-    kernel: str
-    runs: float
-    """Number of times that the pass runs the launches, times the share of the pass in the workload."""
-    m: int
-    plans: tuple[KernelPlan, ...]
-
-    def total(self, of: Callable[[KernelPlan], float]) -> float:
-        """Return the sum of `of` over the plans; only the layer's share of a grouped launch counts."""
-        return sum(share_of(plan, self.m) * of(plan) for plan in self.plans)
 
 
 class Origin(NamedTuple):
@@ -138,8 +123,18 @@ class ModelSearch:
     _sums: dict[str, TileSums] = field(default_factory=dict)
     _masks: dict[str, tuple[tuple[str, float | None, str], MaskArray]] = field(default_factory=dict)
     _packed: dict[tuple[int, int], float] = field(default_factory=dict)
-    _grids: dict[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
-    _experts: dict[tuple[int, int, int], ExpertPart] = field(default_factory=dict)
+    _times: OptionTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        first = self._first_of_shape()
+        times = OptionTimes(
+            engine=self.engine,
+            dtype=self.dtype,
+            typical={shape: partial(self.workload.importance, name) for shape, name in first.items()},
+            grids=grids_of(self.workload),
+            experts=experts_of(self.workload),
+        )
+        object.__setattr__(self, "_times", times)
 
     def prepare(self) -> None:
         """Compute the options of all layers and store them in `options`.
@@ -156,19 +151,7 @@ class ModelSearch:
         matrices = sum(len(layer.members) or 1 for layer in self.workload.layers.values())
         few = matrices <= MOST_GUIDED_LAYERS
         families = [family for family in self.families if few or family not in SLOW]
-        first: dict[tuple[int, int], str] = {}
-        for name, layer in self.workload.layers.items():
-            first.setdefault(layer.shape, name)
         self._first.update(self._first_alike())
-        self._grids.update(grids_of(self.workload))
-        self._experts.update(experts_of(self.workload))
-        times = OptionTimes(
-            engine=self.engine,
-            dtype=self.dtype,
-            typical={shape: partial(self.workload.importance, name) for shape, name in first.items()},
-            grids=self._grids,
-            experts=self._experts,
-        )
 
         def make(name: str) -> Options:
             importance = self.workload.importance(name)
@@ -178,21 +161,28 @@ class ModelSearch:
             offered = {}
             for n in {n for _, n in self._passes_of(name)}:
                 own = self._families_of(name, n, families)
-                every = layer_options(importance, sums, n, times, families=own)
+                every = layer_options(importance, sums, n, self._times, families=own)
                 allowed = 1.0 - every.kept / importance.size <= most
                 fits = np.array([self._fits(name, pattern) for _, pattern in every.runs])[every.run]
                 offered[n] = every.where(allowed & fits)
-            passes = [(self._weight(run, name), offered[n]) for run, n in self._passes_of(name)]
+            passes = [(runs, offered[n]) for runs, n in self._passes_of(name)]
             return mixed_options(passes, self.workload.layers[name].count)
 
         # The first layer of a shape fills the cache of times, so that no two threads compute the same ones.
-        made = self._for_all("options by shape", make, first.values())
+        made = self._for_all("options by shape", make, self._first_of_shape().values())
         others = [name for name in dict.fromkeys(self._first.values()) if name not in made]
         made |= self._for_all("options", make, others)
         made = {name: made[self._first[name]] for name in self.workload.layers}
         self.options.update(made)
-        self._fixed.update(self._dense(times))
+        self._fixed.update(self._dense())
         self.saved_by_dense.update(self._whole.savings_of_dense(self._fixed, frozenset(self.options)))
+
+    def _first_of_shape(self) -> dict[tuple[int, int], str]:
+        """Return (M, K) -> the first layer of this shape."""
+        found: dict[tuple[int, int], str] = {}
+        for name, layer in self.workload.layers.items():
+            found.setdefault(layer.shape, name)
+        return found
 
     def _first_alike(self) -> dict[str, str]:
         """Return layer -> the first layer with the same weights, passes and cap.
@@ -203,8 +193,7 @@ class ModelSearch:
         found = {}
         for name, layer in self.workload.layers.items():
             loads = tuple(id(each.load) for each in layer.members or (layer,))
-            runs = tuple(self._weight(run, name) for run, _ in self._passes_of(name))
-            passes = (layer.tokens, runs, layer.count, layer.convolution)
+            passes = (layer.tokens, *self._passes_of(name), layer.count, layer.convolution)
             found[name] = first.setdefault((loads, passes, self.caps.get(name)), name)
         return found
 
@@ -216,7 +205,7 @@ class ModelSearch:
         layer = self.workload.layers[name]
         if layer.convolution is None or self.workload.runtime != "torch":
             return families
-        has_grid = (*layer.shape, n) in self._grids
+        has_grid = (*layer.shape, n) in self._times.grids
         return [family for family in families if has_grid and family not in OFF_GRID]
 
     @property
@@ -227,7 +216,7 @@ class ModelSearch:
     @property
     def in_planes(self) -> bool:
         """True if torch runs the model's convolutions on images with zeros around them (planes)."""
-        return bool(self._grids)
+        return bool(self._times.grids)
 
     def with_options(self, options: dict[str, Options]) -> "ModelSearch":
         """Return a search of the same model with other options; both searches share their results.
@@ -358,8 +347,8 @@ class ModelSearch:
         run : predicts a plan
         """
         return sum(
-            one.runs * one.total(lambda plan: run(plan).seconds)
-            for one in self._launched(name, kernels, kept)
+            runs * _share(self._launches(kernel, kept, n), kept.m, lambda plan: run(plan).seconds)
+            for (runs, n), kernel in zip(self._passes_of(name), kernels, strict=True)
         )
 
     def memory(self, weight_bytes: Mapping[str, float]) -> tuple[PassMemory, ...]:
@@ -371,9 +360,8 @@ class ModelSearch:
         """
         each = {name: size / self.workload.layers[name].count for name, size in weight_bytes.items()}
         return tuple(
-            pass_memory(run.graph, run.batch, DTYPE_BYTES[self.dtype], each)
-            for run in self.workload.passes
-            if run.graph is not None
+            pass_memory(graph, run.batch, DTYPE_BYTES[self.dtype], each)
+            for run, graph in zip(self.workload.passes, self.workload.graphs, strict=False)
         )
 
     def fastest(self, name: str, kept: PrunedMap, kernels: Callable[[int], Sequence[str]]) -> tuple[str, ...]:
@@ -386,55 +374,41 @@ class ModelSearch:
         """
 
         def seconds(kernel: str, n: int) -> float:
-            launches = _PassLaunches(kernel, 1.0, kept.m, self._launches(kernel, kept, n))
-            return launches.total(lambda plan: self.engine.estimate(plan).seconds)
+            launches = self._launches(kernel, kept, n)
+            return _share(launches, kept.m, lambda plan: self.engine.estimate(plan).seconds)
 
         return tuple(
             min(kernels(n), key=lambda kernel, n=n: seconds(kernel, n))  # type: ignore[misc]
             for _, n in self._passes_of(name)
         )
 
-    def _launched(self, name: str, kernels: Sequence[str], kept: PrunedMap) -> Iterator[_PassLaunches]:
-        """Yield the launches of each pass that runs a layer; `kernels` has the kernel of each pass."""
-        for (run, n), kernel in zip(self._passes_of(name), kernels, strict=True):
-            yield _PassLaunches(kernel, self._weight(run, name), kept.m, self._launches(kernel, kept, n))
-
     def _launches(self, kernel: str, kept: PrunedMap, n: int) -> tuple[KernelPlan, ...]:
         """Return the launches of a kernel for the sparsity map of a layer and `n` tokens."""
         if KERNELS[kernel].parts:
             return launches_in_two(kept, n, self.dtype, self.engine)
-        grid = self._grids.get((kept.m, kept.k, n))
-        columns = n if grid is None else grid.n
-        fused = self._experts.get((kept.m, kept.k, n))
-        return (layer_plan(kernel, kept, columns, self.dtype, self.engine.gpu, fused, source=grid),)
+        return (self._times.plan(kernel, kept, n),)
 
     @property
     def _whole(self) -> PassTimes:
-        return PassTimes(self.workload.passes, self.engine.gpu, self.engine.conditions, self.dtype)
+        passes = zip((run.share for run in self.workload.passes), self.workload.graphs, strict=False)
+        return PassTimes(tuple(passes), self.engine.gpu, self.engine.conditions, self.dtype)
 
-    def _passes_of(self, name: str) -> list[tuple[LayerPass, int]]:
-        """Return the passes that run a layer, each with its tokens."""
-        layer = self.workload.layers[name]
-        return [(run, n) for run, n in zip(self.workload.passes, layer.tokens, strict=True) if n]
+    def _passes_of(self, name: str) -> list[tuple[float, int]]:
+        """Return, for each pass that runs a layer, how often the workload runs it there and its tokens."""
+        tokens = self.workload.layers[name].tokens
+        return [(self.workload.runs(place, name), n) for place, n in enumerate(tokens) if n]
 
-    def _weight(self, run: LayerPass, name: str) -> float:
-        """Return the factor of a layer's seconds in the time of the workload.
-
-        It is the number of times that the pass runs the layer, times the share of the pass in the workload.
-        """
-        return run.share * run.runs(name)
-
-    def _dense(self, times: OptionTimes) -> dict[str, float]:
+    def _dense(self) -> dict[str, float]:
         """Return product -> dense seconds in all passes, including products that are never pruned."""
         found: dict[str, float] = {}
-        for place, run in enumerate(self.workload.passes):
-            products = {} if run.graph is None else run.graph.products
+        for place in range(len(self.workload.passes)):
+            products = self.workload.graphs[place].products if self.workload.graphs else {}
             others = {name: (p.m, p.k, p.n) for name, p in products.items()}
             layers = self.workload.layers.items()
             own = {name: (*layer.shape, n) for name, layer in layers if (n := layer.tokens[place])}
             for name, sizes in {**others, **own}.items():
-                seconds = times.dense(*sizes)
-                found[name] = found.get(name, 0.0) + self._weight(run, name) * seconds
+                seconds = self._times.dense(*sizes)
+                found[name] = found.get(name, 0.0) + self.workload.runs(place, name) * seconds
         return found
 
     def _try(self, name: str, option: Option) -> Tried:
@@ -452,9 +426,10 @@ class ModelSearch:
         pruned = self._prune(name, pattern, option)
         kernels = kernels_of_passes(option.kernel, len(self._passes_of(name)))
         seconds, forms = 0.0, {}
-        for one in self._launched(name, kernels, pruned.kept):
-            seconds += one.runs * one.total(lambda plan: self.engine.run(plan).seconds)
-            forms[one.kernel] = one.total(packed_bytes)
+        for (runs, n), kernel in zip(self._passes_of(name), kernels, strict=True):
+            launches = self._launches(kernel, pruned.kept, n)
+            seconds += runs * _share(launches, pruned.kept.m, lambda plan: self.engine.run(plan).seconds)
+            forms[kernel] = _share(launches, pruned.kept.m, packed_bytes)
         copies = self.workload.layers[name].count
         packed = copies * sum(forms.values())
         return Tried(seconds, copies * pruned.importance, copies * pruned.weights, packed)
@@ -465,8 +440,8 @@ class ModelSearch:
         if layer.shape not in self._packed:
             nothing_kept = parse_pattern("2:4").map(np.zeros(layer.shape, dtype=np.bool_))
             _, n = self._passes_of(name)[0]
-            launches = _PassLaunches("2:4", 1.0, layer.shape[0], self._launches("2:4", nothing_kept, n))
-            self._packed[layer.shape] = launches.total(packed_bytes)
+            launches = self._launches("2:4", nothing_kept, n)
+            self._packed[layer.shape] = _share(launches, layer.shape[0], packed_bytes)
         return layer.count * self._packed[layer.shape]
 
     def _fits(self, name: str, pattern: str) -> bool:
@@ -502,3 +477,8 @@ class ModelSearch:
                 done[key] = result
                 self.progress(stage, len(done), len(todo))
         return done
+
+
+def _share(launches: Sequence[KernelPlan], m: int, of: Callable[[KernelPlan], float]) -> float:
+    """Return the sum of `of` over launches; of a grouped launch, the share of a layer with `m` rows."""
+    return sum(share_of(plan, m) * of(plan) for plan in launches)

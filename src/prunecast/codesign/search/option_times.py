@@ -128,7 +128,7 @@ class OptionTimes:
             places = np.unique(np.abs(np.array(counts) - wanted).argmin(axis=1)).tolist()
             exact, estimated_s = [], np.empty(len(counts))
             for place, kept in enumerate(counts):
-                plan = self._plan(kernel, equal_tile_map(best, m, kept=kept, height=height), n)
+                plan = self.plan(kernel, equal_tile_map(best, m, kept=kept, height=height), n, most=SEARCHED)
                 share = share_of(plan, m)
                 # Estimate at once, while the estimate that chose the config is still cached
                 estimated_s[place] = share * self.engine.estimate(plan).seconds
@@ -138,19 +138,21 @@ class OptionTimes:
             self._curves[key] = estimated_s * np.interp(counts, np.array(counts)[places], ratios)
         return self._curves[key]
 
-    def _plan(self, kernel: str, kept: PrunedMap, n: int) -> KernelPlan:
+    def plan(self, kernel: str, kept: PrunedMap, n: int, *, most: int | None = None) -> KernelPlan:
+        """Return the plan of a kernel for a sparsity map and `n` tokens; `most` limits the compared configs.
+
+        A convolution of torch reads its grid of images, and a product of experts is part of their launch.
+        """
         grid = self.grids.get((kept.m, kept.k, n))
         columns = n if grid is None else grid.n
         fused = self.experts.get((kept.m, kept.k, n))
-        return layer_plan(
-            kernel, kept, columns, self.dtype, self.engine.gpu, fused, source=grid, most=SEARCHED
-        )
+        return layer_plan(kernel, kept, columns, self.dtype, self.engine.gpu, fused, source=grid, most=most)
 
     def of_map(self, tiles: TileMap, n: int) -> float:
         """Return the closed-form seconds of the kernel `stspmm` on a tile map with `n` tokens."""
         key = ("stspmm", tiles.fingerprint(), n)
         if key not in self._known:
-            plan = self._plan("stspmm", tiles, n)
+            plan = self.plan("stspmm", tiles, n, most=SEARCHED)
             self._known[key] = share_of(plan, tiles.m) * self.engine.estimate(plan).seconds
         return self._known[key]
 

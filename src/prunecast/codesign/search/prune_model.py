@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from prunecast.arguments import checked
-from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.codesign.search.even_shares import evenly_if_close, prune_evenly
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
@@ -28,6 +27,7 @@ from prunecast.launch import Conditions
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_text
+from prunecast.version import headed
 from prunecast.workload.engines import Engine, Progress, cache_state, silent
 from prunecast.workload.graph import RUNTIMES
 from prunecast.workload.layers import (
@@ -362,7 +362,7 @@ def search_of(
     if workload is None and has_model(weights):
         workload = f"batch:{runs[0].batch}" + ("" if tokens is None else f"x{tokens}")
     runtime = loaded.runtime
-    in_model = runtime == "engine" and (workload is not None or loaded.has_graph)
+    in_model = runtime == "engine" and (workload is not None or bool(loaded.graphs))
     l2 = cache_state(None, loaded.model_weights, dtype, in_model=in_model)
     return ModelSearch(
         workload=loaded,

@@ -6,6 +6,7 @@ each layer is pruned at a few sparsities near the one that it gets without the p
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -101,7 +102,8 @@ FROM_DENSE = (0.5, 0.6, 0.7, 0.8, 0.9)
 class Evaluator:
     """Evaluator of trials: prunes the model to its targets with additional patterns.
 
-    The options of all layers are computed when the first result is requested.
+    The options of all layers are computed when the first result is requested. Those of additional patterns
+    are cached, since most patterns recur in later trials.
 
     Parameters
     ----------
@@ -113,7 +115,8 @@ class Evaluator:
         self.search = search
         self.groups = groups_of({name: layer.shape for name, layer in search.workload.layers.items()})
         self.targets = targets
-        self._maker: _OptionMaker | None = None
+        self._made: dict[tuple[str, str], tuple[Options, ...]] = {}
+        """(layer, additional pattern) -> its options; empty if the layer or GPU does not support it."""
 
     def plain(self) -> TargetResult:
         """Return the result of the search without a trial's additional patterns.
@@ -138,60 +141,33 @@ class Evaluator:
         BadInput : no round of the search meets the targets
         """
         self._prepare()
-        if self._maker is None:
-            removed = {layer.layer: layer.removed for layer in plain.layers}
-            self._maker = _OptionMaker(self.search, removed)
-        maker = self._maker
-        more = {
-            layer: Options.joined([self.search.options[layer], *maker.options(layer, patterns[group])])
-            for layer, group in self.groups.items()
-            if group in patterns
-        }
-        return prune_to_targets(self.search.with_options({**self.search.options, **more}), self.targets)
+        options = dict(self.search.options)
+        for layer in plain.layers:
+            pattern = patterns.get(self.groups[layer.layer])
+            if pattern is not None:
+                key = (layer.layer, pattern)
+                if key not in self._made:
+                    self._made[key] = tuple(self._options(*key, layer.removed))
+                options[layer.layer] = Options.joined([options[layer.layer], *self._made[key]])
+        return prune_to_targets(self.search.with_options(options), self.targets)
 
     def _prepare(self) -> None:
         if not self.search.options:
             self.search.prepare()
 
+    def _options(self, layer: str, pattern: str, removed: float) -> Iterator[Options]:
+        """Yield the options of a layer for an additional pattern.
 
-class _OptionMaker:
-    """Maker of the options of a layer for a pattern that a trial adds to those of the search.
-
-    The options are cached, since most patterns recur in later trials.
-
-    Parameters
-    ----------
-    search : search of the model, after `prepare`
-    removed : layer -> share of its weights that the search removes if no trial adds patterns
-    """
-
-    def __init__(self, search: ModelSearch, removed: dict[str, float]) -> None:
-        self._search = search
-        self._removed = removed
-        self._made: dict[tuple[str, str], tuple[Options, ...]] = {}
-
-    def options(self, layer: str, pattern: str) -> tuple[Options, ...]:
-        """Return the options of a layer for a pattern; empty if the layer or GPU does not support it."""
-        key = (layer, pattern)
-        if key not in self._made:
-            self._made[key] = tuple(self._make(layer, parse_pattern(pattern)))
-        return self._made[key]
-
-    def _make(self, layer: str, pattern: Pattern) -> Iterator[Options]:
-        for sparsity in self._sparsities(layer):
-            try:
-                yield self._option(layer, pattern, sparsity)
-            except BadInput:
-                continue
-
-    def _sparsities(self, layer: str) -> list[float]:
-        removed = self._removed[layer]
+        They have sparsities near `removed`, the share of the layer's weights that is removed without it.
+        """
         around = [removed + step for step in STEPS] if removed else FROM_DENSE
-        most = self._search.caps.get(layer, self._search.most_sparsity)
-        return sorted({round(min(sparsity, most), 3) for sparsity in around if sparsity > 0.0})
+        most = self.search.caps.get(layer, self.search.most_sparsity)
+        for sparsity in sorted({round(min(sparsity, most), 3) for sparsity in around if sparsity > 0.0}):
+            with suppress(BadInput):
+                yield self._option(layer, parse_pattern(pattern), sparsity)
 
     def _option(self, layer: str, pattern: Pattern, sparsity: float) -> Options:
-        search = self._search
+        search = self.search
         importance = search.workload.importance(layer)
         mask = pattern.prune({layer: importance}, sparsity)[layer]
         kept = pattern.map(mask)

@@ -205,10 +205,9 @@ def study_name(search: ModelSearch, targets: Targets) -> str:
     versions of the search space and of this package. The location of files is not included.
     """
     engine, layers = search.engine, search.workload.layers
-    graphs = [run.graph for run in search.workload.passes if run.graph is not None]
     numbers = {
         "weights": _weights(search),
-        "graph": [repr(operation) for graph in graphs for operation in graph],
+        "graph": [repr(operation) for graph in search.workload.graphs for operation in graph],
         "tokens": [
             [run.share, {name: n for name, layer in layers.items() if (n := layer.tokens[place])}]
             for place, run in enumerate(search.workload.passes)

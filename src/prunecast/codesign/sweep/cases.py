@@ -136,11 +136,13 @@ def expand(
         if len(each) != 3 or min(each) < 1:
             raise BadInput(f"a shape must be M x K x N, each from 1, got {' x '.join(map(str, each))}")
     kinds = list(dict.fromkeys(_kinds(patterns, sparsities, kernels)))
-    common = {"dtype": dtype, "engine": engine, "state": state, "launch": launch, "seed": seed}
+    common = {"dtype": dtype, "engine": engine, "state": state, "launch": launch}
     return [
-        SweepCase(gpu=gpu, m=m, k=k, n=n, **kind._asdict(), **common)  # type: ignore[arg-type]
-        for (m, k, n), kind, gpu in itertools.product(sizes, kinds, gpus)
-        if kernels or takes(kind.kernel, n)
+        SweepCase(
+            gpu=gpu, m=m, k=k, n=n, pattern=pattern, sparsity=sparsity, kernel=kernel, seed=seed, **common
+        )
+        for (m, k, n), (pattern, sparsity, kernel), gpu in itertools.product(sizes, kinds, gpus)
+        if kernels or takes(kernel, n)
     ]
 
 
@@ -153,14 +155,11 @@ def groups_of(cases: Iterable[SweepCase]) -> dict[GroupKey, list[SweepCase]]:
     return groups
 
 
-class _Kind(NamedTuple):
-    pattern: str
-    sparsity: float | None
-    kernel: str
-
-
-def _kinds(patterns: Sequence[str], sparsities: Sequence[float], kernels: Sequence[str]) -> Iterable[_Kind]:
-    yield _Kind("dense", None, "dense")
+def _kinds(
+    patterns: Sequence[str], sparsities: Sequence[float], kernels: Sequence[str]
+) -> Iterable[tuple[str, float | None, str]]:
+    """Yield the pattern, sparsity and kernel of each case, dense first."""
+    yield "dense", None, "dense"
     for sparsity in sparsities:
         check_sparsity(sparsity)
     for text in patterns:
@@ -171,7 +170,7 @@ def _kinds(patterns: Sequence[str], sparsities: Sequence[float], kernels: Sequen
             # None for patterns with a fixed sparsity, so that equal cases become one
             own = sparsity_for(pattern, sparsity, natural=True)
             for kernel in _kernels(pattern.canonical, kernels):
-                yield _Kind(pattern.canonical, own, kernel)
+                yield pattern.canonical, own, kernel
 
 
 def _kernels(pattern: str, asked: Sequence[str]) -> list[str]:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.codesign.sweep.pictures import draw_grid, shape_text, speedup_grids, with_speedups
 from prunecast.errors import BadInput
 from prunecast.text import Cells, microseconds, percent, table_text
+from prunecast.version import headed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,9 +1,10 @@
 """Apply masks to all tensors of a weight file; tensors without a mask stay unchanged."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +80,13 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         shapes |= {own: shapes[name][1:] for name, names in self._experts.items() for own in names}
         for name, mask in masks.items():
-            _check_fits(file, name, mask, shapes.get(name))
+            shape = shapes.get(name)
+            if shape is None:
+                raise BadInput(f"{file}: a mask names tensor {name!r}, which is not in the file")
+            if not shape or mask.shape != (shape[0], int(np.prod(shape[1:]))):
+                raise BadInput(
+                    f"{file}: tensor {name!r} of shape {shape} does not fit a mask of shape {mask.shape}"
+                )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -99,6 +106,12 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
             array = np.where(kept.reshape(array.shape), array, array.dtype.type(0))
         return array.T if tensor.is_transposed else array
 
+    def only(self, names: Iterable[str]) -> Self:
+        """Return the mapping of some of the tensors."""
+        found = copy(self)
+        found._tensors = {name: self._tensors[name] for name in names}
+        return found
+
     def form(self, name: str) -> ArraySpec:
         """Return the number format and shape of an array, from the header unless numpy lacks the format."""
         import ml_dtypes
@@ -110,10 +123,3 @@ class MaskedTensors(Mapping[str, npt.NDArray[Any]]):
         except (TypeError, ValueError):  # numpy lacks the format, which loading converts or refuses
             known = self[name].dtype
         return ArraySpec(known, tensor.shape[::-1] if tensor.is_transposed else tensor.shape)
-
-
-def _check_fits(path: Path, name: str, mask: MaskArray, shape: tuple[int, ...] | None) -> None:
-    if shape is None:
-        raise BadInput(f"{path}: a mask names tensor {name!r}, which is not in the file")
-    if not shape or mask.shape != (shape[0], int(np.prod(shape[1:]))):
-        raise BadInput(f"{path}: tensor {name!r} of shape {shape} does not fit a mask of shape {mask.shape}")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prunecast.codesign.provenance import headed
 from prunecast.codesign.result import Result
 from prunecast.errors import BadInput
 from prunecast.files import OutputFile, check_outputs, write_text_aside
@@ -15,6 +14,7 @@ from prunecast.launch import USUAL, Conditions
 from prunecast.text import Cells, percent
 from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
 from prunecast.validation.torch_models.promise import POINTS
+from prunecast.version import headed
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layers import files_of
 

@@ -196,27 +196,11 @@ def _merged(parts: Sequence[dict[str, tuple[str, ...]]]) -> dict[str, tuple[str,
     return {kind: tuple(dict.fromkeys(chain(*(part.get(kind, ()) for part in parts)))) for kind in kinds}
 
 
-class LayerPass(NamedTuple):
-    """One pass of a workload."""
-
-    graph: ModelGraph | None = None
-    """The model graph, or None for layers without one."""
-    share: float = 1.0
-    """Share of this pass among all passes of the workload, by number of passes; the shares sum to 1."""
-    batch: int = 1
-    """Sequences or images of the pass."""
-    label: str = ""
-    """Name of the pass; empty if there is only one."""
-
-    def runs(self, name: str) -> float:
-        """Return how often the pass runs a layer. A node of a graph may represent several equal layers."""
-        return 1 if self.graph is None else self.graph[name].runs
-
-
 class PassTimes(NamedTuple):
-    """Predictor of the times of passes on a GPU. Passes without a model graph are ignored."""
+    """Predictor of the times of the passes of a workload on a GPU."""
 
-    passes: tuple[LayerPass, ...]
+    passes: tuple[tuple[float, ModelGraph], ...]
+    """Share and graph of each pass; empty if the graphs are not known."""
     gpu: GpuSpec
     conditions: Conditions
     dtype: str = "fp16"
@@ -232,9 +216,8 @@ class PassTimes(NamedTuple):
             the product, in proportion to the shares of these passes
         sparse, unfused : see `model_time`
         """
-        graphs = [(run.share, run.graph) for run in self.passes if run.graph is not None]
         shares: dict[str, float] = {}
-        for share, graph in graphs:
+        for share, graph in self.passes:
             for name in graph.products:
                 shares[name] = shares.get(name, 0.0) + share
         return [
@@ -250,7 +233,7 @@ class PassTimes(NamedTuple):
                     dtype=self.dtype,
                 ),
             )
-            for share, graph in graphs
+            for share, graph in self.passes
         ]
 
     def savings_of_dense(self, dense: Mapping[str, float], sparse: frozenset[str]) -> dict[str, float]:
@@ -264,8 +247,7 @@ class PassTimes(NamedTuple):
         dense : product -> seconds as a dense product in all passes together
         """
         saved: dict[str, float] = {}
-        graphs = [run.graph for run in self.passes if run.graph is not None]
-        for graph, (share, time) in zip(graphs, self.times(dense, sparse), strict=True):
+        for (_, graph), (share, time) in zip(self.passes, self.times(dense, sparse), strict=True):
             for name, writers in transposed_by_dense(graph, time.transposes).items():
                 own = share * sum(time.turning_seconds[writer] for writer in writers)
                 saved[name] = saved.get(name, 0.0) + own
