@@ -278,7 +278,7 @@ def test_launches_of_many_sizes_are_not_kept_for_ever(monkeypatch):
     monkeypatch.setattr(masked_attention, "supports", lambda *_: False)
     for keys in range(1, 9):
         x = torch.ones(1, 1, keys, 8)
-        y = masked_attention._attend_on_cuda(x, x, x, None, 1.0, False)
+        y = masked_attention._attend_on_cuda(masked_attention.AttentionCall(x, x, x, None, 1.0))
         assert torch.equal(y, torch.ones(1, keys, 1, 8))
         assert len(masked_attention._CALLS) <= 3
 

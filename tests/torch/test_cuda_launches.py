@@ -730,16 +730,17 @@ def test_attention_with_a_mask_of_keys(columns, emulated, monkeypatch):
     torch.manual_seed(0)
     qkv = torch.randn(2, 72, 3, 2, 64).half().permute(2, 0, 3, 1, 4)
     mask = torch.arange(72) < torch.tensor([[72], [30]])
-    wanted = masked_attention._attend_by_torch(*qkv.float(), mask, 0.125, columns)
+    call = masked_attention.AttentionCall
+    wanted = masked_attention._attend_by_torch(call(*qkv.float(), mask, 0.125, columns))
     emulated.tensors = [qkv, mask]
     record_new_tensors(emulated)
     on_gpu(monkeypatch)
     monkeypatch.setattr(masked_attention, "_CALLS", {})
     monkeypatch.setattr(masked_attention, "runs_on", lambda device, dtype: dtype == torch.float16)
     for _ in range(2):  # the second call finds the launch prepared
-        y = masked_attention._attend_on_cuda(*qkv, mask, 0.125, columns)
+        y = masked_attention._attend_on_cuda(call(*qkv, mask, 0.125, columns))
         assert torch.allclose(y.float(), wanted, atol=2e-3)
     assert emulated.launched == ["attend", "attend"]
     off = torch.cat([qkv.flatten()[:1], qkv.flatten()])[1:].view(qkv.shape)
-    masked_attention._attend_on_cuda(*off, mask, 0.125, columns)
+    masked_attention._attend_on_cuda(call(*off, mask, 0.125, columns))
     assert len(emulated.launched) == 2, "rows that are not aligned are left to torch"

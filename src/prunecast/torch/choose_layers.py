@@ -88,7 +88,11 @@ def choose_layers(model: nn.Module, found: list[Found], recipe: Recipe, options:
     stacks = [] if options.trainable else find_experts(model)
     matrices = [layer for stack in stacks for layer in stack.layers]
     names = select_names([layer.name for layer in [*found, *matrices]], options.target, options.ignore)
-    _check_devices(found, options.gpu)
+    for device in {matrix_of(layer.module).device for layer in found}:
+        if device.type not in ("cpu", "cuda"):
+            raise BadInput(f"weights must lie on a GPU, got {device}: load the model first")
+        if device.type == "cuda":
+            check_gpu(device, options.gpu)
     forwards = find_feed_forwards(model, found) if options.fuse and not options.trainable else []
     choices, left = choose_tiles(
         [*found, *matrices], set(names), recipe, options.sparsity, forwards, options.squares
@@ -136,11 +140,3 @@ def without_head(model: nn.Module, found: list[Found]) -> tuple[list[Found], lis
     names = [layer.name for layer in found if layer.module is head]
     why = [f"{name}: makes the logits; name it in target to prune it" for name in names]
     return [layer for layer in found if layer.module is not head], why
-
-
-def _check_devices(found: list[Found], gpu: GpuSpec) -> None:
-    for device in {matrix_of(layer.module).device for layer in found}:
-        if device.type not in ("cpu", "cuda"):
-            raise BadInput(f"weights must lie on a GPU, got {device}: load the model first")
-        if device.type == "cuda":
-            check_gpu(device, gpu)

@@ -200,7 +200,13 @@ class SparseConv2d(SparseLayer):
             ready = self._ready.get(key)
             if ready is not None and not torch.compiler.is_compiling():
                 return x.after(ready(x.data, added), ready.output)
-            self._check_planes(x)
+            own = self.product.images[0]
+            if (x.channels, x.data.dtype, x.data.device) != (self.in_channels, own.dtype, own.device):
+                raise BadInput(
+                    f"the images of a network must have {self.in_channels} channels of {own.dtype} on "
+                    f"{own.device} like its weights, got {x.channels} channels of {x.data.dtype} on "
+                    f"{x.data.device}"
+                )
             call = self.call(x.n_images, x.height, x.width)._replace(border=x.border)
             output = call.grid.output(self.out_channels)
             if second is not None:
@@ -271,13 +277,6 @@ class SparseConv2d(SparseLayer):
     def _check_mode(self, x: torch.Tensor) -> None:
         if torch.is_grad_enabled() and (self.training or x.requires_grad):
             raise BadInput("SparseConv2d has no gradients: call eval() and use torch.no_grad()")
-
-    def _check_planes(self, x: Planes) -> None:
-        own = self.product.images[0]
-        if (x.channels, x.data.dtype, x.data.device) != (self.in_channels, own.dtype, own.device):
-            wanted = f"{self.in_channels} channels of {own.dtype} on {own.device}"
-            got = f"{x.channels} channels of {x.data.dtype} on {x.data.device}"
-            raise BadInput(f"the images of a network must have {wanted} like its weights, got {got}")
 
     def _check_input(self, x: torch.Tensor) -> None:
         self._check_mode(x)

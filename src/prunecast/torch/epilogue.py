@@ -175,6 +175,10 @@ class ExpertsCall(NamedTuple):
         gate_up, down = self.plans
         return (self.gate_up, self.gate_up_tiles, gate_up), (self.down, self.down_tiles, down)
 
+    def new_y(self) -> torch.Tensor:
+        """Allocate y (tokens, features) without initialising it."""
+        return torch.empty_like(self.x)
+
     def check(self) -> None:
         """Raise BadInput if x, `chosen` and `shares` have wrong shapes, or x has another dtype than the
         weights.

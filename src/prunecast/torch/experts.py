@@ -180,8 +180,7 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
         load_tensors(tensors, state_dict, prefix, *given)
 
 
-def _experts_on_cpu(*given: Any) -> torch.Tensor:
-    call = ExpertsCall(*given)
+def _experts_on_cpu(call: ExpertsCall) -> torch.Tensor:
     call.check()
     each, rows = call.chosen.shape[-1], call.x.shape[-1]
     layers = [known_layer(plan, tiles, call.x.dtype, call.gpu) for _, tiles, plan in call.products]
@@ -206,6 +205,6 @@ _experts = register(
     "experts(Tensor x, Tensor chosen, Tensor shares, Tensor[] gate_up, Tensor gate_up_tiles, Tensor[] down, "
     "Tensor down_tiles, str activation, str gpu, int[] plans) -> Tensor",
     _experts_on_cpu,
-    lambda *given: run_experts(ExpertsCall(*given)),
-    lambda x, *_: torch.empty_like(x),
+    run_experts,
+    record=ExpertsCall,
 )

@@ -38,8 +38,7 @@ LAYOUT = Layout(FP8, TOKEN_FORM[0], FP8_STAGE_COLUMNS)
 """Layout of packed weights in fp8."""
 
 
-def _fp8_linear_on_cpu(*given: Any) -> torch.Tensor:
-    call = Fp8Call(*given)
+def _fp8_linear_on_cpu(call: Fp8Call) -> torch.Tensor:
     layer = known_layer(call.plan, call.tiles, "fp8", call.gpu)
     x = call.x.float() * call.scales[:, None]
     y = x @ _dequantised(call.image, call.row_scales, layer.tiles).t()
@@ -53,8 +52,7 @@ def _dequantised(image: torch.Tensor, row_scales: torch.Tensor, tiles: TileMap) 
     return unpack(image, tiles).view(torch.float8_e4m3fn).float() * row_scales.view(torch.float32)[:, None]
 
 
-def _fp8_linear_on_cuda(*given: Any) -> torch.Tensor:
-    call = Fp8Call(*given)
+def _fp8_linear_on_cuda(call: Fp8Call) -> torch.Tensor:
     y = call.new_y()
     launch(call, y)
     return y
@@ -67,7 +65,7 @@ def _add_fp8_linear(y: torch.Tensor, *given: Any) -> None:
     if y.is_cuda:
         launch(call, y.view(len(call.x), call.rows), adds=True)
     else:
-        y.add_(_fp8_linear_on_cpu(*call).view_as(y))
+        y.add_(_fp8_linear_on_cpu(call).view_as(y))
 
 
 _fp8_linear = register(
@@ -75,7 +73,7 @@ _fp8_linear = register(
     "int rows, str activation, bool glu, ScalarType dtype, str gpu, int plan) -> Tensor",
     _fp8_linear_on_cpu,
     _fp8_linear_on_cuda,
-    lambda *given: Fp8Call(*given).new_y(),
+    record=Fp8Call,
     fixed_strides=True,
 )
 register(

@@ -70,7 +70,7 @@ def attend(
     """
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     if query.is_cuda and not torch.compiler.is_compiling():
-        return _attend_on_cuda(query, key, value, mask, factor)
+        return _attend_on_cuda(AttentionCall(query, key, value, mask, factor))
     found: torch.Tensor = _attention(query, key, value, mask, factor, False)
     return found
 
@@ -117,8 +117,8 @@ class AttentionCall(NamedTuple):
         return BoundLaunch(attention_launch(form, sizes, self.scale, *rows), query.get_device(), addresses)
 
 
-def _attend_by_torch(*given: Any) -> torch.Tensor:
-    query, key, value, mask, scale, columns = AttentionCall(*given)
+def _attend_by_torch(call: AttentionCall) -> torch.Tensor:
+    query, key, value, mask, scale, columns = call
     keys = None if mask is None else mask[:, None, None, :]
     y = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=keys, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
@@ -135,8 +135,7 @@ _CALLS: dict[tuple[Any, ...], BoundLaunch | None] = {}
 """Layout of the tensors of a call -> its launch; None if the kernel does not support it."""
 
 
-def _attend_on_cuda(*given: Any) -> torch.Tensor:
-    call = AttentionCall(*given)
+def _attend_on_cuda(call: AttentionCall) -> torch.Tensor:
     if call.mask is not None and not call.mask.is_contiguous():
         call = call._replace(mask=call.mask.contiguous())
     device, kind = call.query.get_device(), call.layout()
@@ -147,7 +146,7 @@ def _attend_on_cuda(*given: Any) -> torch.Tensor:
             _CALLS[kind] = call.launch()
     launch = _CALLS.get(kind)  # None too if another thread cleared the launches
     if launch is None or torch._C._cuda_getDevice() != device:
-        return _attend_by_torch(*call)
+        return _attend_by_torch(call)
     y = call.new_y()
     pointers = (0 if each is None else each.data_ptr() for each in (*call[:4], y))
     launch(stream_of(device), *pointers)
@@ -158,6 +157,6 @@ _attention = register(
     "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float scale, bool columns) -> Tensor",
     _attend_by_torch,
     _attend_on_cuda,
-    lambda *given: AttentionCall(*given).new_y(),
+    record=AttentionCall,
     fixed_strides=True,
 )

@@ -117,8 +117,7 @@ def _fake_columns(x: torch.Tensor, tokens: int) -> torch.Tensor:
     return x.new_empty((x.shape[1], tokens))
 
 
-def _linear_on_cpu(*given: Any) -> torch.Tensor:
-    call = LinearCall(*given)
+def _linear_on_cpu(call: LinearCall) -> torch.Tensor:
     _check(call)
     x_t, layer = call.x_t, known_layer(call.plan, call.tiles, call.x_t.dtype, call.gpu)
     y = x_t[:, : call.tokens].t().float() @ unpack(call.images[0], layer.tiles).float().t()
@@ -130,8 +129,7 @@ def _linear_on_cpu(*given: Any) -> torch.Tensor:
     return y.contiguous()
 
 
-def _linear_on_cuda(*given: Any) -> torch.Tensor:
-    call = LinearCall(*given)
+def _linear_on_cuda(call: LinearCall) -> torch.Tensor:
     y = call.new_y()
     launch_of(call)(call.x_t, call.images, call.bias, y)
     return y
@@ -144,7 +142,7 @@ def _add_linear(y: torch.Tensor, *given: Any) -> None:
     if y.is_cuda:
         launch_of(call, adds=True)(call.x_t, call.images, call.bias, y.view(call.tokens, call.rows))
     else:
-        y.add_(_linear_on_cpu(*call).view_as(y))
+        y.add_(_linear_on_cpu(call).view_as(y))
 
 
 def _check(call: LinearCall) -> None:
@@ -160,7 +158,7 @@ linear = register(
     "int rows, str activation, bool glu, bool features_first, str gpu, int plan) -> Tensor",
     _linear_on_cpu,
     _linear_on_cuda,
-    lambda *given: LinearCall(*given).new_y(),
+    record=LinearCall,
     fixed_strides=True,
 )
 register(
@@ -215,15 +213,15 @@ def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     return (for_x, for_images, None, for_bias, *[None] * 7)
 
 
-def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.own = inputs[0].shape[0]
+def _keep_tokens(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.tokens = inputs[0].shape[0]
 
 
 def _columns_backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-    return gradient[:, : ctx.own].t(), None
+    return gradient[:, : ctx.tokens].t(), None
 
 
 torch.library.register_autograd("prunecast::linear", _backward, setup_context=_keep_for_backward, lib=LIBRARY)
 torch.library.register_autograd(
-    "prunecast::columns", _columns_backward, setup_context=_keep_nothing, lib=LIBRARY
+    "prunecast::columns", _columns_backward, setup_context=_keep_tokens, lib=LIBRARY
 )

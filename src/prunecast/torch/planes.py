@@ -31,7 +31,7 @@ from prunecast.torch.cuda.conv import ConvLaunch
 from prunecast.torch.cuda.stream import enqueue
 from prunecast.torch.epilogue import Epilogue, PackedLayer, activated
 from prunecast.torch.layer_table import known_layer
-from prunecast.torch.operators import register_call
+from prunecast.torch.operators import register
 from prunecast.torch.weight_layouts import unpack
 
 _PLANES = "_prunecast_planes"
@@ -306,10 +306,15 @@ class _ConvOperands(NamedTuple):
         return launch(self.planes, self.second)
 
 
-register_call("into_planes(Tensor x, int batch, int border, bool relu, int[] window) -> Tensor", _IntoPlanes)
-register_call("between_planes(Tensor planes, int[] layout, str mode, int[] window) -> Tensor", _BetweenPlanes)
-convolve = register_call(
-    "conv(Tensor planes, Tensor[] images, Tensor tiles, Tensor? bias, int[] shape, str activation, str gpu, "
-    "int plan, Tensor? second) -> Tensor",
-    _ConvOperands,
+*_, convolve = (
+    register(f"{schema} -> Tensor", kind.on_cpu, kind.on_cuda, record=kind)
+    for schema, kind in (
+        ("into_planes(Tensor x, int batch, int border, bool relu, int[] window)", _IntoPlanes),
+        ("between_planes(Tensor planes, int[] layout, str mode, int[] window)", _BetweenPlanes),
+        (
+            "conv(Tensor planes, Tensor[] images, Tensor tiles, Tensor? bias, int[] shape, str activation, "
+            "str gpu, int plan, Tensor? second)",
+            _ConvOperands,
+        ),
+    )
 )

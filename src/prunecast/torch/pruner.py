@@ -22,7 +22,7 @@ from prunecast.codesign.schedule import SparsitySchedule, one_shot
 from prunecast.codesign.schedule_masks import MaskPath
 from prunecast.codesign.schedule_run import EVERYTHING, ScheduleRun, Update
 from prunecast.errors import BadInput
-from prunecast.patterns import Pattern, parse_pattern
+from prunecast.patterns import parse_pattern
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.sources.weight_set import select_names
 from prunecast.patterns.tile_map import MaskArray
@@ -86,13 +86,24 @@ class Pruner:
     ) -> None:
         rule = parse_pattern(pattern)
         self.model = model
-        self.schedule = _schedule(rule, sparsity, schedule)
-        if self.schedule.has_floor and metric is None:
+        if schedule is None:
+            schedule = one_shot(rule.sparsity_to_prune(sparsity))
+        elif sparsity is not None and sparsity != schedule.sparsity:
+            raise BadInput(
+                f"sparsity must be that of the schedule, {schedule.sparsity}, or None, got {sparsity}"
+            )
+        self.schedule = schedule
+        if schedule.has_floor and metric is None:
             raise BadInput("a schedule with a floor needs a metric, got none")
         self.parameters = prunable(model, target, ignore)
         self.groups = _groups(self.parameters, groups)
         if final is not None:
-            _check_final(final, self.parameters)
+            if set(final) != set(self.parameters):
+                other = sorted(set(final) ^ set(self.parameters))[0]
+                raise BadInput(
+                    f"final masks must be of the layers that are pruned, got another set: {other!r}"
+                )
+            _check_shapes("final mask", final, self.parameters)
         self.path = MaskPath(rule, self.schedule.sparsity, scope=scope, way=way, final=final)
         self.run = ScheduleRun(self.schedule, tuple(self.groups))
         self.importance = Importance(importance, self.parameters)
@@ -265,10 +276,8 @@ class Pruner:
     def _take(self, masks: Mapping[str, MaskArray], update: Update | None) -> None:
         if update is None or set(masks) != set(self.parameters):
             raise BadInput("prepare: masks must be of every layer, for a schedule without a delay")
-        for name, mask in masks.items():
-            wanted = (self.parameters[name].shape[0], self.parameters[name][0].numel())
-            if mask.shape != wanted:
-                raise BadInput(f"prepare: mask of {name!r} must have shape {wanted}, got {mask.shape}")
+        _check_shapes("prepare: mask", masks, self.parameters)
+        for mask in masks.values():
             self.path.pattern.map(mask)
         self.path.masks.update(masks)
         self._use({name: self.importance.of(name) for name in masks}, masks)
@@ -284,22 +293,11 @@ def _tensors(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
-def _schedule(rule: Pattern, sparsity: float | None, schedule: SparsitySchedule | None) -> SparsitySchedule:
-    if schedule is None:
-        return one_shot(rule.sparsity_to_prune(sparsity))
-    if sparsity is not None and sparsity != schedule.sparsity:
-        raise BadInput(f"sparsity must be that of the schedule, {schedule.sparsity}, or None, got {sparsity}")
-    return schedule
-
-
-def _check_final(final: Mapping[str, MaskArray], parameters: Mapping[str, nn.Parameter]) -> None:
-    if set(final) != set(parameters):
-        other = sorted(set(final) ^ set(parameters))[0]
-        raise BadInput(f"final masks must be of the layers that are pruned, got another set: {other!r}")
+def _check_shapes(what: str, masks: Mapping[str, MaskArray], parameters: Mapping[str, nn.Parameter]) -> None:
     for name, parameter in parameters.items():
         wanted = (parameter.shape[0], parameter[0].numel())
-        if final[name].shape != wanted:
-            raise BadInput(f"final mask of {name!r} must have shape {wanted}, got {final[name].shape}")
+        if masks[name].shape != wanted:
+            raise BadInput(f"{what} of {name!r} must have shape {wanted}, got {masks[name].shape}")
 
 
 def _groups(
