@@ -77,17 +77,12 @@ def compile(
     check_choice("activation", activation, ACTIVATIONS)
     grid = grid_of(plan)
     if grid is not None:
-        _check_conv(plan)
+        if plan.inner is not None or plan.tensor not in ("wgmma", "mma"):
+            raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
+        if uncovered_rows(plan.tiles).size:
+            raise BadInput(f"{plan.kernel}: wanted every filter of a convolution in a tile")
     entry = KERNELS[plan.kernel].compilers.get(plan.tensor)
     if entry is None:
         raise BadInput(f"no kernel runs plans of {plan.kernel} on {plan.tensor}; those are predicted only")
     operator = compile_plan(entry.load(), plan, weights, bias, activation=activation)
     return operator if grid is None else ConvOperator(operator, grid)
-
-
-def _check_conv(plan: KernelPlan) -> None:
-    """Raise `BadInput` unless the plan is for a tile kernel and every filter (row of A) is in a tile."""
-    if plan.inner is not None or plan.tensor not in ("wgmma", "mma"):
-        raise BadInput(f"{plan.kernel}: the tile kernels alone read the input of a convolution")
-    if uncovered_rows(plan.tiles).size:
-        raise BadInput(f"{plan.kernel}: wanted every filter of a convolution in a tile")

@@ -102,9 +102,16 @@ def multiply(wanted: OperandSpec, buffers: StagingBuffers, b: Any, out: Any, run
     written_in_place = out is not None and _may_be_written(_describe_out(framework, out, wanted), wanted)
     with framework.stream(b):
         if not _may_be_read(given, wanted):
-            b = _copied(framework, b, wanted, buffers)
-            given = framework.describe("B", b)
-        c = out if written_in_place else _new_c(framework, b, out, wanted, buffers)
+            copy = buffers.buffer("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
+            framework.copy(copy, b)
+            given = framework.describe("B", copy)
+        if out is None:
+            tokens = wanted.n if wanted.n == wanted.padded_n else wanted.copied_n
+            c = framework.empty(b, wanted.m, tokens)[:, : wanted.n]
+        elif written_in_place:
+            c = out
+        else:
+            c = buffers.buffer("C", framework, out, wanted.m, wanted.copied_n)[:, : wanted.n]
         run(_place(given), _place(framework.describe("C", c)), current_stream())
         if out is None or written_in_place:
             return c
@@ -177,21 +184,6 @@ def _may_be_read(given: Given, wanted: OperandSpec) -> bool:
     ends = (wanted.k - 1) * given.strides[0] + row_bytes
     padded = given.strides[0] >= row_bytes and ends <= given.room_bytes
     return _is_aligned(given, wanted) and (wanted.n == wanted.padded_n or padded)
-
-
-def _copied(framework: Framework, b: Any, wanted: OperandSpec, buffers: StagingBuffers) -> Any:
-    """Return B copied to padded rows; the padding is multiplied too, so it must contain finite numbers."""
-    copy = buffers.buffer("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
-    framework.copy(copy, b)
-    return copy
-
-
-def _new_c(framework: Framework, b: Any, out: Any, wanted: OperandSpec, buffers: StagingBuffers) -> Any:
-    """Return C with aligned rows: a new array for the caller, or the buffer that is later copied to `out`."""
-    if out is None:
-        tokens = wanted.n if wanted.n == wanted.padded_n else wanted.copied_n
-        return framework.empty(b, wanted.m, tokens)[:, : wanted.n]
-    return buffers.buffer("C", framework, out, wanted.m, wanted.copied_n)[:, : wanted.n]
 
 
 def _place(given: Given) -> Place:

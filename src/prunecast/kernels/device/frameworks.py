@@ -52,6 +52,7 @@ class Framework(Protocol):
 
     def copy(self, to: Any, of: Any) -> None:
         """Copy the rows of `of` into those of `to`, on the current stream."""
+        _copy_rows(self.view(to), self.view(of))
 
     def stream(self, array: Any) -> AbstractContextManager[Any]:
         """Return a context in which CuPy uses the caller's current stream."""
@@ -70,7 +71,7 @@ def framework_of(name: str, array: Any) -> Framework:
     raise BadInput(f"{name} must be a CuPy array or a torch tensor, got {kind.__module__}.{kind.__name__}")
 
 
-class _Cupy:
+class _Cupy(Framework):
     name = "CuPy"
 
     def describe(self, name: str, array: Any) -> Given:
@@ -90,9 +91,6 @@ class _Cupy:
         import cupy as cp
 
         return cp.empty((rows, columns), like.dtype)
-
-    def copy(self, to: Any, of: Any) -> None:
-        _copy_rows(self.view(to), self.view(of))
 
     def stream(self, array: Any) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -120,7 +118,7 @@ class _StreamOf(NamedTuple):
         return 0, self.handle
 
 
-class _Torch:
+class _Torch(Framework):
     """Adapter for torch. The module has already been imported by the code that created the tensor."""
 
     name = "torch"
@@ -150,9 +148,6 @@ class _Torch:
 
     def empty(self, like: Any, rows: int, columns: int) -> Any:
         return sys.modules["torch"].empty((rows, columns), dtype=like.dtype, device=like.device)
-
-    def copy(self, to: Any, of: Any) -> None:
-        _copy_rows(self.view(to), self.view(of))
 
     @contextmanager
     def stream(self, array: Any) -> Iterator[None]:

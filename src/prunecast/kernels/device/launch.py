@@ -40,6 +40,20 @@ _NO_CONTEXT = 201
 """CUDA_ERROR_INVALID_CONTEXT. Kind: definition, CUDA driver API."""
 
 
+def argument_record(addresses: str, strides: str, numbers: str, *others: Any) -> np.dtype[np.void]:
+    """Return the dtype of the argument struct of a kernel, padded as C does.
+
+    Parameters
+    ----------
+    addresses, strides, numbers : names of the fields of 8 bytes (unsigned, signed) and of 4 bytes, separated
+        by spaces
+    others : NumPy descriptions of the fields after them
+    """
+    kinds = {"u8": addresses, "i8": strides, "i4": numbers}
+    fields = [(name, kind) for kind, names in kinds.items() for name in names.split()]
+    return np.dtype([*fields, *others], align=True)
+
+
 class LaunchError(RuntimeError):
     """Error: the CUDA driver rejected a launch or another call."""
 

@@ -30,19 +30,6 @@ class Packed(NamedTuple):
     """Rows of C that are in no tile and that the kernel does not write."""
 
 
-def argument_record(addresses: str, strides: str, numbers: str, *others: Any) -> np.dtype[np.void]:
-    """Return the dtype of the argument struct of a kernel.
-
-    Parameters
-    ----------
-    addresses, strides, numbers : names of the fields of 8 bytes (unsigned, signed) and of 4 bytes, separated
-        by spaces
-    others : NumPy descriptions of the fields after them
-    """
-    kinds = {"u8": addresses, "i8": strides, "i4": numbers}
-    return np.dtype([*((name, kind) for kind, names in kinds.items() for name in names.split()), *others])
-
-
 def uncovered_rows(tiles: TileMap) -> IntArray:
     """Return the rows of A that are in no tile, ascending, int32; their products in C are zero."""
     return np.setdiff1d(np.arange(tiles.m, dtype=np.int32), tiles.row_index)

@@ -22,9 +22,10 @@ from prunecast.kernels.balanced.layout import (
 )
 from prunecast.kernels.device.arrays import OperandSpec
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, end_defines
+from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import PackingMap, gather, to_bits
-from prunecast.kernels.device.tile_stages import Packed, argument_record
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.patterns.element_map import ElementMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import end_defines
+from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.pass_launch import PassLaunch, record
 from prunecast.kernels.device.tile_stages import Packed
@@ -39,19 +40,14 @@ _CHUNK, _GATE_ROWS = 8, 4
 """Elements that a thread loads at once; rows of a thread of `gate_rows`. Kind: CUDA source, `experts.cu`."""
 
 
-def _layout(pointers: str, numbers: str, wide: str = "") -> np.dtype[np.void]:
-    fields = [*((name, "u8") for name in pointers.split()), *((name, "i8") for name in wide.split())]
-    return np.dtype([*fields, *((name, "i4") for name in numbers.split())], align=True)
-
-
-ROUTE_ARGS = _layout("chosen column source first counts", "places per_token experts block_n")
-_ITEM_ARGS = _layout(
-    "first first_tile heads items ranges places count", "experts block_n together lists room most"
+ROUTE_ARGS = argument_record("chosen column source first counts", "", "places per_token experts block_n")
+_ITEM_ARGS = argument_record(
+    "first first_tile heads items ranges places count", "", "experts block_n together lists room most"
 )
 LIST_ARGS = np.dtype([("of", _ITEM_ARGS, (2,)), ("second", "i4")], align=True)
 """Layout of `ListArgs`, of two products. Kind: CUDA source, `experts.cu`."""
-GATE_ARGS = _layout("c columns", "rows across lanes", "row_bytes")
-SUM_ARGS = _layout("y column shares out", "per_token features", "y_row_bytes out_row_bytes")
+GATE_ARGS = argument_record("c columns", "row_bytes", "rows across lanes")
+SUM_ARGS = argument_record("y column shares out", "y_row_bytes out_row_bytes", "per_token features")
 """Layouts of the arguments. Kind: CUDA source, `experts.cu`."""
 
 

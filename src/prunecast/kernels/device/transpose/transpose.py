@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.pass_launch import PassLaunch, record
 
 ALIGN_BYTES, ELEMENT_BYTES = 16, 2
@@ -16,18 +17,7 @@ EDGE, THREADS, SHARED_BYTES = 64, 256, 64 * 33 * 4
 """Rows and columns of the tile that a block transposes, threads of a block, and bytes of its shared memory.
 Kind: CUDA source, `transpose_rows.cu`."""
 
-TRANSPOSE_ARGS = np.dtype(
-    [
-        ("x", "u8"),
-        ("b", "u8"),
-        ("x_row_bytes", "i8"),
-        ("b_row_bytes", "i8"),
-        ("tokens", "i4"),
-        ("padded", "i4"),
-        ("features", "i4"),
-        ("blocks_across", "i4"),
-    ]
-)
+TRANSPOSE_ARGS = argument_record("x b", "x_row_bytes b_row_bytes", "tokens padded features blocks_across")
 """Layout of `TransposeArgs`."""
 
 

@@ -93,13 +93,12 @@ def plan_dense(
     tiles = dense_tile_map(m, k, tile.shape.block_m)
     items = items_of(tiles, tile, n, gpu)
     parts = split_items(items, np.full(items.tile.size, slices), tile.shape.block_k)
-    assigned = _assign(parts, tile, gpu)
     return KernelPlan(
         kernel="dense",
         n=n,
         dtype=dtype,
         tiles=tiles,
-        **assigned._asdict(),
+        **assigned_ctas(parts, tile, gpu)._asdict(),
         shape=tile.shape,
         resources=tile.resources,
         programs=cublas_programs(kernel, m, k, n, slices, gpu),
@@ -166,8 +165,9 @@ def _as_launched(config: Ranked, m: int, n: int, gpu: GpuSpec) -> LibraryKernel:
     return kernel._replace(config=replace(tile, warpgroups=1, part_m=block_m, part_n=block_n))
 
 
-def _assign(parts: WorkList, config: TileConfig, gpu: GpuSpec) -> Assigned:
+def assigned_ctas(items: WorkList, config: TileConfig, gpu: GpuSpec) -> Assigned:
+    """Return the assignment of work items to CTAs: persistent ones with wgmma, else one CTA per item."""
     if config.tensor_path != "wgmma":
-        return assign_hardware(parts)
-    blocks = resident_blocks(config, gpu, parts.tile.size)
-    return assign_longest_first(parts, parts.k_stop - parts.k_start, blocks)
+        return assign_hardware(items)
+    blocks = resident_blocks(config, gpu, items.tile.size)
+    return assign_longest_first(items, items.k_stop - items.k_start, blocks)

@@ -15,14 +15,14 @@ from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.spec import GpuSpec
 from prunecast.kernels.kernel import ItemTimes, Kernel, LaunchTraits
 from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_kernels
+from prunecast.kernels.libraries.cublas.kernel import assigned_ctas
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
 from prunecast.kernels.libraries.library_tables import Row, rows_for
 from prunecast.kernels.tile.config import TileConfig, warpgroup_part, weight_bytes
 from prunecast.kernels.tile.item_cost import item_times
-from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
+from prunecast.kernels.tile.tile_plan import check_tokens, items_of
 from prunecast.patterns.element_map import ElementMap
 from prunecast.patterns.tiling import dense_tile_map
-from prunecast.plan.assignment import assign_hardware, assign_longest_first
 from prunecast.plan.kernel_plan import KernelPlan
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 from prunecast.plan.tile_rows import check_two_of_four
@@ -70,20 +70,18 @@ def _plan_cusparselt(
     tiles = dense_tile_map(elements.m, elements.k, tile.shape.block_m)
     if tile.tensor_path == "wgmma":
         items = items_of(tiles, tile, n, gpu)
-        cycles = items.k_stop - items.k_start
-        assigned = assign_longest_first(items, cycles, resident_blocks(tile, gpu, items.tile.size))
     else:
         # Process all rows of a token range before the next range, however large A is: kernels of sm_80 read
         # weights that do not fit in L2 once per range. With 27648 x 5120 an A100 and an RTX 4090 are 1.2 and
         # 1.4 times faster than dense, with 7168 x 5120 1.6 and 2.1 times (cuSPARSELt of CUDA 12.9)
-        assigned = assign_hardware(raster_items(tiles.kept_per_tile, n=n, block_n=tile.shape.block_n))
+        items = raster_items(tiles.kept_per_tile, n=n, block_n=tile.shape.block_n)
     return KernelPlan(
         kernel="cusparselt",
         n=n,
         dtype=dtype,
         tiles=tiles,
         inner=elements,
-        **assigned._asdict(),
+        **assigned_ctas(items, tile, gpu)._asdict(),
         shape=tile.shape,
         resources=tile.resources,
         programs=cublas_programs(kernel, elements.m, elements.k, n, 1, gpu),

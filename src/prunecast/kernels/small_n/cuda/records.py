@@ -12,12 +12,12 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
+from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
     Packed,
     TileStages,
-    argument_record,
     int_records,
     item_columns,
     row_lists,

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.conv_input import PLANE_FIELDS, rows_of_b, write_grid
+from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
     Packed,
     TileStages,
-    argument_record,
     int_records,
     item_columns,
     uncovered_rows,

@@ -13,9 +13,10 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
+from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packing import Slab
-from prunecast.kernels.device.tile_stages import Packed, argument_record
+from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import compiled_config
 from prunecast.kernels.tile.cuda.operator import SOURCES
 from prunecast.kernels.tile.cuda.work_image import CHUNK, LISTS, STAGE_COLUMNS, STRIDES, list_records

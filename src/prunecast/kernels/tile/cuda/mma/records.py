@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels.device.conv_input import PLANE_FIELDS, rows_of_b, write_grid
+from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.tile_stages import (
     ItemColumns,
     Packed,
     TileStages,
-    argument_record,
     int_records,
     item_columns,
     row_lists,
