@@ -335,11 +335,6 @@ def is_of_device(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_another(gpu: GpuSpec, device: Mapping[str, Any]) -> bool:
-    """Return True if the device is known (it has a compute capability) and the spec does not describe it."""
-    return bool(device.get("compute_capability")) and not is_of_device(gpu, device)
-
-
 @checked
 def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     """Return the TOML text of a GPU spec with the measured quantities.
@@ -363,10 +358,11 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
         raise BadInput(f"the name of a spec must be printable, got {name!r:.80}")
     _check_raw(document, "document")
     device = document.get("device")
-    if isinstance(device, dict) and _is_another(load_gpu(base), device):
-        return _like_base(base, document, device, name)
-    text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
     by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
+    is_known = isinstance(device, dict) and bool(device.get("compute_capability"))
+    if is_known and not is_of_device(load_gpu(base), document["device"]):
+        return _like_base(base, document, name, by)
+    text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
     for quantity, (value, how) in derive(document["raw"]).items():
         block = rf'(?ms)^\[{quantity}\]\nvalue = .*?\nunit = "[^"]*"\n.*?(?=\n\[|\n# |\Z)'
         old = re.search(block, text)
@@ -381,13 +377,13 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     return text
 
 
-def _like_base(base: str, document: Mapping[str, Any], device: Mapping[str, Any], name: str) -> str:
+def _like_base(base: str, document: Mapping[str, Any], name: str, by: str) -> str:
     """Return the text of a spec with the measured and the reported quantities, and a `like` to the base."""
-    capability, near = str(device["compute_capability"]), load_gpu(base)
+    device, near = document["device"], load_gpu(base)
+    capability = str(device["compute_capability"])
     if capability != str(near.compute_capability):
         raise BadInput(f"{base}: wanted a base of compute capability {capability}, that of the device")
     found = {**reported(device), **derive(document["raw"])}
-    by = f"own measurement {document['date']}, driver {document['driver']}, commit {document['commit']}"
     lines = [
         "schema = 1",
         f"name = {_quoted(name)}",

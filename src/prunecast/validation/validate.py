@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from prunecast.arguments import checked
 from prunecast.codesign.result import Result
@@ -278,28 +278,26 @@ def _row_document(row: Judged, engine: str) -> dict[str, Any]:
     }
 
 
-class _Read(NamedTuple):
-    row: Measurement
-    build: str
-
-
 def merge_rows(runs: Sequence[Run]) -> tuple[Measurement, ...]:
     """Merge runs, which are given oldest first, to one row for each `RowKey`: case, kernel and conditions.
 
     The newest row with a time determines the plan and the build. Older usable rows with the same plan and
     build are averaged with it. If the newest row is not usable, it is returned unchanged.
     """
-    found: dict[RowKey, list[_Read]] = {}
+    found: dict[RowKey, list[tuple[Measurement, str]]] = {}
     for run in runs:
         for row in run.rows:
             read = found.setdefault(row.key, [])
             if row.seconds is not None or not read:
-                read.append(_Read(row, build_of(run.header, row.kernel, row.case)))
+                read.append((row, build_of(run.header, row.kernel, row.case)))
     return tuple(_merged(read) for read in found.values())
 
 
-def _merged(read: Sequence[_Read]) -> Measurement:
-    """Return the row of one key: what each field then means is on the page `explanation/measuring.md`."""
+def _merged(read: Sequence[tuple[Measurement, str]]) -> Measurement:
+    """Return the row of one key, from its rows and their builds.
+
+    The page `explanation/measuring.md` says what each field then means.
+    """
     newest, build = read[-1]
     same = [row for row, other in read if other == build and row.plan == newest.plan and row.usable]
     if not newest.usable or len(same) < 2:

@@ -208,7 +208,9 @@ def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unkn
     for done, name in enumerate(GROUPS):
         progress(f"measuring {name}", done, len(GROUPS))
         try:
-            raw[name] = _run_group(name)
+            raw[name] = GROUPS[name]()
+            cp.cuda.Device().synchronize()
+            cp.get_default_memory_pool().free_all_blocks()
         except Exception:
             raw[name] = {"failed": traceback.format_exc(limit=3)}
     if "waiting" in raw:
@@ -221,11 +223,3 @@ def measure_raw(base: GpuSpec | None, progress: Progress, *, commit: str = "unkn
         "commit": commit,
         "raw": raw,
     }
-
-
-def _run_group(name: str) -> Raw:
-    """Run one group, free its memory, and return its raw results."""
-    found = GROUPS[name]()
-    cp.cuda.Device().synchronize()
-    cp.get_default_memory_pool().free_all_blocks()
-    return found
