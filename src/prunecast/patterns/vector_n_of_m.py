@@ -15,8 +15,7 @@ import numpy as np
 
 from prunecast.errors import BadInput
 from prunecast.patterns.element_map import NestedMap
-from prunecast.patterns.importance import ImportanceArray
-from prunecast.patterns.n_of_m import keep_in_windows, kept_in_tail, kept_in_windows
+from prunecast.patterns.n_of_m import kept_in_windows, prune_n_of_m
 from prunecast.patterns.pattern import Kept, MatrixShape, check_sparsity
 from prunecast.patterns.row_tiles import Masks, RowTilePattern, Scores
 from prunecast.patterns.tile_map import MaskArray, check_mask
@@ -24,12 +23,6 @@ from prunecast.patterns.tiling import RowTiles, nested_map
 
 COLUMNS = 4
 """Number of columns that a group of rows keeps of each window; each row then keeps 2 of these 4."""
-
-
-def _keep_columns(scores: ImportanceArray, m: int) -> MaskArray:
-    """Return (groups, K) flags of the `COLUMNS` highest columns of each window of m columns."""
-    tail = kept_in_tail(scores.shape[1] % m, n=COLUMNS, m=m)
-    return keep_in_windows(scores, width=m, keep=COLUMNS, keep_in_tail=tail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +60,8 @@ class VectorNOfMPattern(RowTilePattern):
 
     def cut(self, importances: Scores, tiles: Mapping[str, RowTiles], sparsity: float) -> Masks:
         """Return layer -> (tiles, K) flags of the best 4 of every `m` columns of each tile."""
-        return {name: _keep_columns(own.sums(importances[name]), self.m) for name, own in tiles.items()}
+        sums = {name: own.sums(importances[name]) for name, own in tiles.items()}
+        return {name: prune_n_of_m(own, n=COLUMNS, m=self.m) for name, own in sums.items()}
 
     def map(self, mask: MaskArray) -> NestedMap:
         """Return tiles that list 4 columns of every window, and the elements inside.
@@ -77,7 +71,7 @@ class VectorNOfMPattern(RowTilePattern):
         """
         check_mask(mask, self.canonical)
         used = RowTiles.of(np.arange(len(mask)), self.height).sums(mask) > 0
-        columns = _keep_columns(used.astype(np.float32), self.m)
+        columns = prune_n_of_m(used.astype(np.float32), n=COLUMNS, m=self.m)
         if (more := used & ~columns).any():
             tile, column = (int(index[0]) for index in np.nonzero(more))
             window = column // self.m

@@ -75,7 +75,6 @@ def load_workload(
     experts_per_token: int | None = None,
     apart: Collection[str] = (),
     own_tiles: bool = True,
-    seed: int = 0,
 ) -> Workload:
     """Load the layers of a source, and its model graph if the source defines one.
 
@@ -95,7 +94,6 @@ def load_workload(
     apart : layers that are launched separately although torch could join them
     own_tiles : True if each matrix has its own tiles, as in folders that `prune` writes. False if gate and
         up share tiles, as when `sparsify` prunes a dense model
-    seed : seed of random weights
 
     Raises
     ------
@@ -109,7 +107,7 @@ def load_workload(
 
         def drawn(name: str) -> Workload:
             graphs = [graph_of_standard(source, run, name) for run in passes]
-            found = standard_workload(graphs, passes, target=target, ignore=ignore, dtype=dtype, seed=seed)
+            found = standard_workload(graphs, passes, target=target, ignore=ignore, dtype=dtype)
             if name == "torch":
                 _check_drawn(f"{path_of(source)}", found)
             return found

@@ -105,7 +105,11 @@ def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:
     norm = TwoSlopeNorm(1.0, vmin=0.0, vmax=most)
     axes.set_facecolor("0.85")
     image = axes.imshow(grid.speedups, aspect="auto", cmap="RdBu", norm=norm)
-    _mark_crossovers(axes, grid)
+    for place, row in enumerate(grid.speedups):
+        wins = np.flatnonzero(row > 1.0)
+        if wins.size:
+            ends = [place - 0.5, place + 0.5]
+            axes.plot([wins[0] - 0.5] * 2, ends, color="black", linewidth=3.0, clip_on=False)
     if len(grid.sparsities) <= MOST_NUMBERED:
         _write_numbers(axes, grid, norm)
     axes.set_xticks(range(len(grid.sparsities)), [f"{100 * s:.4g}" for s in grid.sparsities])
@@ -113,15 +117,6 @@ def draw_grid(grid: SpeedupGrid, axes: "Axes") -> None:
     axes.set(xlabel="sparsity, %; black line: beats dense from here on", ylabel="M x K x N (tokens)")
     axes.set_title(f"{grid.kernel} on {grid.pattern}, {grid.gpu}", fontsize="medium")
     axes.figure.colorbar(image, ax=axes, label="speedup over dense")
-
-
-def _mark_crossovers(axes: "Axes", grid: SpeedupGrid) -> None:
-    """Draw a black line left of the first sparsity at which the kernel is faster than dense."""
-    for place, row in enumerate(grid.speedups):
-        wins = np.flatnonzero(row > 1.0)
-        if wins.size:
-            ends = [place - 0.5, place + 0.5]
-            axes.plot([wins[0] - 0.5] * 2, ends, color="black", linewidth=3.0, clip_on=False)
 
 
 def _write_numbers(axes: "Axes", grid: SpeedupGrid, norm: Callable[[float], float]) -> None:

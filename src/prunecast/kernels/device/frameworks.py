@@ -154,18 +154,11 @@ class _Torch(Framework):
         import cupy as cp
 
         handle = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
-        with cp.cuda.Device(array.device.index), _stream_of(cp, handle):
+        # CuPy 14 has `Stream.from_external`, and deprecates `ExternalStream` of earlier versions
+        made = getattr(cp.cuda.Stream, "from_external", None)
+        stream = cp.cuda.ExternalStream(handle) if made is None else made(_StreamOf(handle))
+        with cp.cuda.Device(array.device.index), stream:
             yield
-
-
-def _stream_of(cp: Any, handle: int) -> Any:
-    """Return CuPy's object for an external stream.
-
-    CuPy 14 has `Stream.from_external`, and deprecates `ExternalStream` of earlier versions.
-    """
-    if hasattr(cp.cuda.Stream, "from_external"):
-        return cp.cuda.Stream.from_external(_StreamOf(handle))
-    return cp.cuda.ExternalStream(handle)
 
 
 def _copy_rows(to: Any, of: Any) -> None:

@@ -184,23 +184,17 @@ SMALL_N = Kernel(
 )
 
 
-def _compiled_registers(config: SmallConfig, n: int) -> int:
-    """Return the registers per thread as compiled for sm_90a, for `n` tokens in all."""
-    tile = (config.block_m, config.block_n)
-    if config.by_words(n) and config.tokens > 1:
-        return _BY_WORDS[tile]
-    fewer = _SHORT_RINGS.get((config.depth, config.warps)) if tile == (16, 16) else None
-    return fewer or _IN_PIECES[tile]
-
-
 def _compiled_resources(config: SmallConfig, n: int, gpu: GpuSpec) -> BlockResources:
     """Return the resources of a block with the registers as compiled for sm_90, or with the maximum number of
     registers on other architectures.
     """
-    most = config.resources(n)
+    most, tile = config.resources(n), (config.block_m, config.block_n)
     if gpu.compute_capability != HOPPER:
         return most
-    return most._replace(registers_per_thread=_compiled_registers(config, n))
+    if config.by_words(n) and config.tokens > 1:
+        return most._replace(registers_per_thread=_BY_WORDS[tile])
+    fewer = _SHORT_RINGS.get((config.depth, config.warps)) if tile == (16, 16) else None
+    return most._replace(registers_per_thread=fewer or _IN_PIECES[tile])
 
 
 def _check(n: int, dtype: str, gpu: GpuSpec) -> None:

@@ -244,6 +244,11 @@ RUN = 32
 m64nNk32."""
 
 
+def is_tokens_first(launched: TileConfig | KernelPlan) -> bool:
+    """Return True if tokens are the first operand of wgmma in this config or plan, see `TOKEN_FORM`."""
+    return launched.tensor == "wgmma" and launched.shape[:2] == TOKEN_FORM
+
+
 def compiled_config(plan: KernelPlan) -> TileConfig:
     """Return the config of a plan. Raise BadInput if no kernel is compiled for its block."""
     config, forms = plan.config, TILE_FORMS.get(plan.tensor, ())

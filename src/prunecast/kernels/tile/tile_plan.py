@@ -137,14 +137,17 @@ def tile_plan(
     )
 
 
-def _in_hardware_order(tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec) -> Assigned:
-    """Return one block per tile and token range, in the order in which the hardware starts them.
+def _plan_of_blocks(
+    kernel: str, tiles: TileMap, n: int, config: TileConfig, gpu: GpuSpec, b_access: str
+) -> KernelPlan:
+    """Return the plan of a tile kernel with one block per tile and token range, started by the hardware.
 
     Heavy tiles come first, so that a launch ends with short blocks: in the order of tiles, one of the last
     blocks can be a long one, and a faster GPU can be slower because another SM gets it. Configs with wgmma
     keep the order of tiles, with which all of them were measured.
     """
-    return assign_hardware(items_of(tiles, config, n, gpu, heavy_first=config.tensor_path != "wgmma"))
+    items = items_of(tiles, config, n, gpu, heavy_first=config.tensor_path != "wgmma")
+    return tile_plan(kernel, tiles, n, config, assign_hardware(items), gpu, b_access=b_access)
 
 
 def tile_traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
@@ -167,13 +170,9 @@ def plan_block_sparse(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: 
     ------
     BadInput : n below 1
     """
-    check_tokens(n)
     tiles = cut_rows(tiles, config.shape.block_m)
     boxes = config.tensor_path != "wgmma" and _steps_are_slabs(tiles, config.shape.block_k)
-    assigned = _in_hardware_order(tiles, config, n, gpu)
-    return tile_plan(
-        "block-sparse", tiles, n, config, assigned, gpu, b_access="dense_tile" if boxes else "gather"
-    )
+    return _plan_of_blocks("block-sparse", tiles, n, config, gpu, "dense_tile" if boxes else "gather")
 
 
 def _steps_are_slabs(tiles: TileMap, block_k: int) -> bool:
@@ -199,7 +198,4 @@ def plan_tile_wise(tiles: TileMap, n: int, dtype: str, gpu: GpuSpec, config: Til
     ------
     BadInput : n below 1
     """
-    check_tokens(n)
-    tiles = cut_rows(tiles, config.shape.block_m)
-    assigned = _in_hardware_order(tiles, config, n, gpu)
-    return tile_plan("tile-wise", tiles, n, config, assigned, gpu, b_access="gather")
+    return _plan_of_blocks("tile-wise", cut_rows(tiles, config.shape.block_m), n, config, gpu, "gather")

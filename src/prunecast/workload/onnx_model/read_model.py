@@ -89,7 +89,11 @@ def _read(
     for value in model.graph.input:
         builder.add_input(value.name)
     for node in model.graph.node:
-        _check_operands(file, node)
+        if node.op_type in ("MatMul", "Gemm", "Conv") and (len(node.input) < 2 or not node.output):
+            raise BadInput(
+                f"{file}: {node.op_type} needs two inputs and an output, got {len(node.input)} and "
+                f"{len(node.output)}: {node.name!r:.80}"
+            )
         try:
             builder.add(node)
         except BadInput as error:
@@ -106,15 +110,6 @@ def _read(
         takes=free_sizes(model),
         untimed=builder.untimed,
     )
-
-
-def _check_operands(file: Path, node: "onnx.NodeProto") -> None:
-    """Raise BadInput for a product with fewer than two inputs or without an output."""
-    if node.op_type in ("MatMul", "Gemm", "Conv") and (len(node.input) < 2 or not node.output):
-        raise BadInput(
-            f"{file}: {node.op_type} needs two inputs and an output, got {len(node.input)} and "
-            f"{len(node.output)}: {node.name!r:.80}"
-        )
 
 
 class _Builder:

@@ -43,7 +43,7 @@ class ModuleTracer(fx.Tracer):  # type: ignore[misc]
 
 
 def read_module(
-    traced: fx.Graph, model: nn.Module, inputs: Sequence[torch.Tensor | Sequence[int]], name: str = "network"
+    traced: fx.Graph, model: nn.Module, inputs: Sequence[torch.Tensor | Sequence[int]]
 ) -> ModuleGraph:
     """Return the model graph of a traced model.
 
@@ -55,7 +55,7 @@ def read_module(
     ------
     BadInput : the model does not run on these inputs
     """
-    reader = _Reader(fx.GraphModule(model, traced), ModelGraph(name=name), dict(model.named_modules()))
+    reader = _Reader(fx.GraphModule(model, traced), ModelGraph(name="network"), dict(model.named_modules()))
     first = next(model.parameters(), torch.zeros(0))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes = [

@@ -12,13 +12,13 @@ from typing import Unpack
 import numpy as np
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
+from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions
 from prunecast.kernels.device.launch import argument_record
 from prunecast.kernels.device.operator import Operator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import compiled_config
-from prunecast.kernels.tile.cuda.operator import SOURCES
+from prunecast.kernels.tile.cuda.operator import SOURCES, tile_inputs
 from prunecast.kernels.tile.cuda.work_image import CHUNK, LISTS, STAGE_COLUMNS, STRIDES, list_records
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -83,15 +83,9 @@ class SparseOperator(Operator):
         Raise BadInput if this kernel cannot run the plan.
         """
         _check_sparse_form(plan)
-        own = {
-            "BLOCK_M": plan.shape.block_m,
-            "BLOCK_N": plan.shape.block_n,
-            "STAGES": plan.resources.stages,
-            **({"SPLIT_K": 1} if np.any(plan.work.parts > 1) else {}),
-        }
-        defines = {**own, **plan_defines(plan, **options)}
-        registers = plan.resources.registers_per_thread
-        return CompileInputs(SPARSE_SOURCE, "sparse_sm90", defines, registers, includes=(SOURCES,))
+        form = {"SPLIT_K": 1} if np.any(plan.work.parts > 1) else {}
+        own = tile_inputs(plan, form, options)
+        return own._replace(source=SPARSE_SOURCE, entry="sparse_sm90", includes=(SOURCES,))
 
     @staticmethod
     def slab(plan: KernelPlan) -> Slab:
