@@ -131,7 +131,13 @@ class MaskPath:
             height = self.pattern.parameters["height"]
             self._groups[name] = group_rows(scores, self.sparsity, height=height)
         if isinstance(self.pattern, AdaptiveTilePattern):
-            return _evened_groups(self.pattern, scores, wanted, self._groups[name])
+            # Each adaptive tile has the rows of one group; groups with fewer rows come last
+            groups = self._groups[name]
+            order = np.lexsort((groups, -np.bincount(groups)[groups]))
+            mask: MaskArray = np.empty(scores.shape, dtype=np.bool_)
+            own = replace(self.pattern, shuffled=False)
+            mask[order] = own.prune({"": scores[order]}, wanted)[""]
+            return mask
         return prune_in_groups(scores, wanted, self._groups[name])
 
     def _at_least(self, sparsity: float | None, layers: Iterable[str]) -> float | None:
@@ -178,21 +184,3 @@ def _size(layers: Mapping[str, ImportanceArray]) -> int:
 def _shuffles(pattern: Pattern) -> bool:
     adaptive = isinstance(pattern, AdaptiveTilePattern) and pattern.shuffled and not pattern.rows_first
     return adaptive or isinstance(pattern, ShuffledBlockPattern)
-
-
-def _evened_groups(
-    pattern: AdaptiveTilePattern, scores: ImportanceArray, sparsity: float, groups: CountArray
-) -> MaskArray:
-    """Return the mask (M, K) of adaptive tiles, each of which has the rows of one given group.
-
-    Groups with fewer rows come last.
-
-    Parameters
-    ----------
-    groups : group of each row, (M,)
-    """
-    sizes = np.bincount(groups)
-    order = np.lexsort((groups, -sizes[groups]))
-    mask: MaskArray = np.empty(scores.shape, dtype=np.bool_)
-    mask[order] = replace(pattern, shuffled=False).prune({"": scores[order]}, sparsity)[""]
-    return mask

@@ -226,9 +226,16 @@ def _landing(config: SmallConfig, n: int, rings: range) -> Code:
 
 
 def _landed(config: SmallConfig, n: int) -> Instruction:
-    """Return the port traffic of arriving rows of B. No warp waits for it, but it delays later reads."""
-    passed = PORT_BYTES * _landing_passes(config, n)
-    return Instruction(Op.SHARED, int(passed / config.warps), 0, per_k16=True, posted=True)
+    """Return the port traffic of the arriving 16 rows of B of a k16, which no warp waits for.
+
+    The traffic delays later reads. If rows are copied as 4-byte words, each copy of a row is a pass, else a
+    pass delivers `LANDING_BYTES`, since rows that arrive together share the banks.
+    """
+    if config.by_words(n):
+        passes = 16.0 * config.copies_per_row(n)
+    else:
+        passes = 4.0 * config.row_slot_bytes(n) * min(n, config.block_n) / config.block_n / LANDING_BYTES
+    return Instruction(Op.SHARED, int(PORT_BYTES * passes / config.warps), 0, per_k16=True, posted=True)
 
 
 def _rows(config: SmallConfig, n: int, element: int) -> Instruction:
@@ -267,17 +274,6 @@ def _multiply(config: SmallConfig, n: int) -> Code:
     fma = config.block_m * config.block_n * 16 // config.warps
     multiply = (Instruction(Op.MMA, fma, 0, per_k16=True), Instruction(Op.WAIT_MMA, 1))
     return (*(instruction for piece in pieces for instruction in piece), *multiply)
-
-
-def _landing_passes(config: SmallConfig, n: int) -> float:
-    """Return the number of passes of the shared-memory port in which the 16 rows of B of a k16 arrive.
-
-    If rows are copied as 4-byte words, each copy of a row is a pass; otherwise a pass delivers
-    `LANDING_BYTES`, since rows that arrive together share the banks.
-    """
-    if config.by_words(n):
-        return 16.0 * config.copies_per_row(n)
-    return 4.0 * config.row_slot_bytes(n) * min(n, config.block_n) / config.block_n / LANDING_BYTES
 
 
 def _end(config: SmallConfig, n: int, element: int) -> Code:

@@ -87,7 +87,7 @@ def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> 
     BadInput : unknown dtype, or the GPU has no tensor cores for it
     """
     families = rows_for("cublas_families", gpu.compute_capability)
-    known = [family for family in families if dtype in _dtypes(family)] or families
+    known = [family for family in families if any(_rows(family, dtype))] or families
     own = [f for f in known if int(f["align_bytes"]) == row_bytes] or known[:1]
     own = [family for family in own if family["version"] == own[0]["version"]]
     fma_per_clk(gpu, dtype, _tensor(own[0]))  # raises BadInput if the GPU cannot run it
@@ -96,9 +96,7 @@ def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> 
 
 
 def _kernels(family: Row, gpu: GpuSpec, dtype: str) -> Iterator[LibraryKernel]:
-    for row in table("cublas_kernels"):
-        if row["family"] != family["family"] or dtype not in row["dtypes"].split():
-            continue
+    for row in _rows(family, dtype):
         sides = numbers(row["block_n"])
         for side in sides if len(sides) == 1 else range(sides[0], sides[1] + 1, SIDE_STEP):
             config = _config(family, row, side, gpu, dtype)
@@ -108,9 +106,11 @@ def _kernels(family: Row, gpu: GpuSpec, dtype: str) -> Iterator[LibraryKernel]:
                 yield LibraryKernel(config, len(sides) > 1, rules)
 
 
-def _dtypes(family: Row) -> set[str]:
-    rows = (row for row in table("cublas_kernels") if row["family"] == family["family"])
-    return {dtype for row in rows for dtype in row["dtypes"].split()}
+def _rows(family: Row, dtype: str) -> Iterator[Row]:
+    """Yield the rows of the kernels of a family for a dtype."""
+    for row in table("cublas_kernels"):
+        if row["family"] == family["family"] and dtype in row["dtypes"].split():
+            yield row
 
 
 def _tensor(family: Row) -> str:

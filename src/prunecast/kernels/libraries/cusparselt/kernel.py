@@ -100,10 +100,6 @@ def _times(
     return item_times(configs, tiles, n, dtype, gpu, persistent=persistent)
 
 
-def _traits(plan: KernelPlan, gpu: GpuSpec) -> LaunchTraits:
-    return LaunchTraits(other_launches_s=float(_family(gpu)["beside_s"]))
-
-
 def _family(gpu: GpuSpec) -> Row:
     """Return the table row of the GPU's architecture: the smallest tiles, and the time of additional
     launches.
@@ -123,7 +119,7 @@ CUSPARSELT = Kernel(
     plan=_plan_cusparselt,
     configs=_cusparselt_configs,
     times=_times,
-    traits=_traits,
+    traits=lambda _, gpu: LaunchTraits(other_launches_s=float(_family(gpu)["beside_s"])),
 )
 
 
