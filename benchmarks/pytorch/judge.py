@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.pytorch.fit import RECORD
 from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import Case
-from prunecast.validation.torch_models.compare import Beside, ModelValidation, beside
+from prunecast.validation.torch_models.compare import ComparedTime, ModelValidation, beside
 from prunecast.workload.graph import Pass
 
 
@@ -29,7 +29,7 @@ def judged(
             yield model["case"], beside(case, model, gpu, engine=engine)
 
 
-def cell(row: Beside) -> str:
+def cell(row: ComparedTime) -> str:
     """Predicted, measured and error."""
     return f"{row.predicted_us:9.4g} {row.measured_us:9.4g} {row.error:+6.1%}"
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from benchmarks.pytorch.fit import RECORD
 from benchmarks.pytorch.judge import judged
-from prunecast.validation.torch_models.compare import Beside, ModelValidation
+from prunecast.validation.torch_models.compare import ComparedTime, ModelValidation
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "images" / "whole_models.svg"
@@ -101,7 +101,7 @@ STYLE = """
 """
 
 
-def bar(kind: str, row: Beside, dense_us: float, y: int, speedup: str = "") -> Iterator[str]:
+def bar(kind: str, row: ComparedTime, dense_us: float, y: int, speedup: str = "") -> Iterator[str]:
     """Yield a bar of a measured time with a mark at the predicted one, and its label."""
     length, mark = (FULL * us / dense_us for us in (row.measured_us, row.predicted_us))
     yield f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}"/>'

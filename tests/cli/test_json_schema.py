@@ -9,7 +9,7 @@ import pytest
 from prunecast.cli import main
 from prunecast.launch import USUAL
 from prunecast.validation.derive_spec import CalibratedSpec, Derived
-from prunecast.validation.torch_models.compare import Beside, ModelValidation
+from prunecast.validation.torch_models.compare import ComparedTime, ModelValidation
 from prunecast.validation.torch_models.predicted import Case
 from prunecast.workload.graph.shapes import Pass
 
@@ -103,8 +103,8 @@ def test_results_of_measurements_are_what_the_schema_describes():
     assert len(found.cells()) == len(found.frame_rows()) == 1
     case = Case("bert-base", Pass(8), 0.75, "tile-wise:128", None)
     sides = {
-        "dense": Beside("dense", "compiled", 2.0, 2.2),
-        "sparse": Beside("sparse", "compiled", 1.0, 1.1),
+        "dense": ComparedTime("dense", "compiled", 2.0, 2.2),
+        "sparse": ComparedTime("sparse", "compiled", 1.0, 1.1),
     }
     measured = {"refused": {"eager": "no memory"}}
     model = ModelValidation(case=case, gpu="t4", engine="model", **sides, measured=measured, predicted={})

@@ -82,6 +82,7 @@ class Phase(NamedTuple):
     best: PassOutcome
 
     has_images: bool
+    """True if the model reads images, so that sizes are images and not tokens."""
     generates: bool
     """True if the pass ends with the next token of each sequence."""
 
@@ -241,18 +242,20 @@ def whole_model(
         if row.kernel in OF_MANY_TOKENS and row.layer in few:
             continue
         best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
-    unpredicted = cache(partial(_dense_product, job))
+    unpredicted = cache(partial(_dense_product, job))  # products of several passes run once
     outcomes = [
         _outcomes(job, [_products(job, place, rows, unpredicted) for place in range(len(passes))])
         for rows in (dense, best)
     ]
-    images = [any(o.convolution is not None for o in graph) for graph in graphs]
+    # Graphs with a convolution read images, of which `Pass.batch` is the number
+    has_images = [any(o.convolution is not None for o in graph) for graph in graphs]
+    # A pass generates text if it has a head for one token per sequence, and a state for the tokens before
     generates = [
         not run.all_logits
         and any(o.elements_kept or (o.attention is not None and o.attention.is_causal) for o in graph)
         for run, graph in zip(passes, graphs, strict=True)
     ]
-    return WholeModel(tuple(map(Phase, passes, *outcomes, images, generates)), job.engine.gpu, price)
+    return WholeModel(tuple(map(Phase, passes, *outcomes, has_images, generates)), job.engine.gpu, price)
 
 
 def _products(
@@ -302,6 +305,7 @@ def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _Product:
 
 
 def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
+    """Return the bytes of a dense matrix A (M, K) in the dtype of the launches."""
     return float(DTYPE_BYTES[job.launches.dtype or "fp16"] * m * k)
 
 

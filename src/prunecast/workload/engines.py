@@ -197,6 +197,7 @@ class Engine:
 
     def simulated_seconds(self, plans: Iterable[KernelPlan]) -> float:
         """Return the sum of the simulated seconds of launches, even if the engine is the closed form."""
+        # The cache of `run` contains results of this engine only: those of a closed form are no simulations
         run = self.run if self.name == "simulator" else self._simulate
         return sum(run(plan).seconds for plan in plans)
 
@@ -215,6 +216,7 @@ class Engine:
             self.progress("simulating", 0, 1)
 
     def _simulate(self, plan: KernelPlan) -> Outcome:
+        """Return the simulation of a plan, without the cache; with `quick_lists` it may be an estimate."""
         if self.quick_lists and KERNELS[plan.kernel].runs_any_mask:
             estimate = self.estimate(plan)
             if estimate.bound == "issue" and estimate.seconds >= QUICK_FROM_S:

@@ -27,6 +27,8 @@ RESULT = "result"
 OWNER = "process"
 REASON = "reason"
 SAME_AS = "same as trial"
+"""Names of attributes of a trial in the database, so that they must not change: result as JSON, process that
+runs it (`owner`), reason why it has no result, and number of an earlier trial with the same settings."""
 SURPLUS = "surplus"
 """Value of the attribute `REASON` of a trial that exceeds the requested number of trials. This happens if two
 processes begin the last trial at the same time."""
@@ -34,7 +36,9 @@ TAKEN = ("COMPLETE", "PRUNED", "RUNNING")
 """States of trials that count as begun. Waiting trials do not count, since they may belong to a dead
 process."""
 POLL_S = 0.5
+"""Seconds between two looks at the trials of other processes. Kind: choice."""
 Evaluate = Callable[[Mapping[str, str]], TargetResult]
+"""Additional pattern of each group of layers -> result; raises BadInput if the targets are not met."""
 
 
 class _SurplusTrial(Exception):
@@ -105,6 +109,7 @@ def _check_end(study: Any, trial: Any) -> None:
 
 
 def _tried(trial: Any, evaluate: Evaluate, patterns: Mapping[str, str]) -> float:
+    """Return the retained importance, which the study maximises; prune a trial that misses the targets."""
     try:
         result = evaluate(patterns)
     except BadInput as error:
@@ -151,6 +156,7 @@ def check_study(study: Any, groups: Sequence[str]) -> None:
 
 
 def _check_trial(trial: Any) -> None:
+    """Raise BadInput for values that no process of this package stores; later code relies on that."""
     expected: tuple[tuple[str, Any, tuple[type, ...]], ...] = (
         ("value", trial.values[0] if trial.values else 0.0, (int, float)),
         ("datetime_start", trial.datetime_start, (datetime, type(None))),
@@ -162,7 +168,7 @@ def _check_trial(trial: Any) -> None:
         *((name, text, (str,)) for name, text in trial.params.items()),
     )
     for what, held, kinds in expected:
-        if not isinstance(held, kinds) or held != held:
+        if not isinstance(held, kinds) or held != held:  # NaN differs from itself
             raise BadInput(f"trial {trial.number} of the study is damaged: {what} is {held!r:.40}")
     state = trial.state.name
     if state == "COMPLETE" and not (trial.values and RESULT in trial.user_attrs):

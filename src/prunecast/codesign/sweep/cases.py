@@ -125,7 +125,7 @@ def expand(
     check_choice("engine", engine, ENGINES)
     Conditions(state, launch)  # raises BadInput for unknown ones
     check_choice("dtype", dtype, DTYPE_BYTES)
-    if not 0 <= seed < 2**32:
+    if not 0 <= seed < 2**32:  # as in `search_model`: Optuna's sampler accepts these
         raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
     for kernel in kernels:
         check_choice("kernel", kernel, [name for name, known in KERNELS.items() if not known.parts])

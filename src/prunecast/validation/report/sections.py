@@ -42,6 +42,10 @@ def cause_of(row: Judged, engine: str) -> str:
     """Return one line of text about the likely cause of a prediction error: SM clock, or number of cycles.
 
     If it is the cycles, the line contains the unit that limits the kernel and further properties of the case.
+
+    The logarithm of predicted over measured time is that of the cycles plus that of measured over predicted
+    clock. The clock is the cause if its part has the sign of the error and is more than half of it. The other
+    thresholds, too, only select words for readers of the report.
     """
     predicted, measured = row.predicted[engine], row.measured
     if not measured.seconds:
@@ -223,4 +227,5 @@ def _crossing(ratio: dict[float, float]) -> Bound:
             return Bound(low + (1.0 - ratio[low]) / (ratio[high] - ratio[low]) * (high - low))
     if ratio[densities[0]] > 1.0:
         return Bound(densities[0], -1)
+    # Densities end at 1: a sparse kernel that is not slower there has its crossover there, not above
     return Bound(densities[-1], 1 if densities[-1] < 1.0 else 0)

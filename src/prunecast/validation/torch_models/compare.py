@@ -24,11 +24,13 @@ measured for comparison and never count as the dense model, since no user would 
 """
 
 
-class Beside(NamedTuple):
+class ComparedTime(NamedTuple):
     """Measured time of the fastest variant of a model, and the predicted time of the model, both in us."""
 
     what: str
+    """`dense` or `sparse`; or `speedup`, whose two numbers are ratios, see `ModelValidation.speedups`."""
     variant: str
+    """Fastest measured variant, such as `sparse compiled`, of those that `measure` runs."""
     measured_us: float
     predicted_us: float
 
@@ -45,20 +47,22 @@ class ModelValidation(Result):
     case: Case
     gpu: str
     engine: str
-    dense: Beside
-    sparse: Beside
+    dense: ComparedTime
+    sparse: ComparedTime
     measured: dict[str, Any]
+    """Result of `measure.measure`: times of all variants in us (`us`), reasons of variants that failed
+    (`refused`), the kernels of a pass, and more."""
     predicted: dict[str, dict[str, float]]
     """Predicted seconds by kind of operation, under the keys `dense` and `sparse`; empty if the predicted
     times come from a `Promise`."""
 
     @property
-    def speedups(self) -> Beside:
+    def speedups(self) -> ComparedTime:
         """Measured and predicted speedup: the dense time divided by the sparse time.
 
         The fields `measured_us` and `predicted_us` of the result contain these ratios, which have no unit.
         """
-        return Beside(
+        return ComparedTime(
             "speedup",
             "best to best",
             self.dense.measured_us / self.sparse.measured_us,
@@ -172,7 +176,7 @@ def beside(
     `measured["us"]` maps each variant to its time in us. If the case has a `Promise` (times from its recipe),
     these are the prediction; otherwise the case is predicted here.
     """
-    by_kind: dict[str, dict[str, float]] = {}
+    by_kind: dict[str, dict[str, float]] = {}  # kind of operation -> seconds, for dense and sparse
     if case.promise is None:
         predicted = predict_case(case, gpu, engine=engine, dtype=dtype, progress=progress)
         seconds = {"dense": predicted.dense.seconds, "sparse": predicted.sparse.seconds}
@@ -187,7 +191,7 @@ def beside(
         if not own:
             raise BadInput(f"{case.name}: no {kind} variant ran: {measured.get('refused')}")
         fastest = min(own, key=own.__getitem__)
-        best[kind] = Beside(kind, fastest, own[fastest], 1e6 * predicted_s)
+        best[kind] = ComparedTime(kind, fastest, own[fastest], 1e6 * predicted_s)
     return ModelValidation(
         case=case,
         gpu=gpu.name,

@@ -13,7 +13,10 @@ import torch
 from prunecast.validation.measure.timer import Contestant, EventStream, Timer
 
 Forward = Callable[[], torch.Tensor]
+"""One forward pass on inputs that it contains; returns its output."""
 REST_S = 0.005
+"""Seconds of rest between passes. In a trace, a gap of half of it separates the kernels of two passes; gaps
+within a pass must be shorter. Kind: choice."""
 RECORDED_NAME = 100
 """Maximum number of characters of a kernel's name in a record."""
 BUSY_CYCLES = 400_000
@@ -143,6 +146,8 @@ class Trace(NamedTuple):
 
 
 class _Event(NamedTuple):
+    """One launch in a trace, with the profiler's times in us."""
+
     name: str
     begin: float
     end: float
@@ -167,6 +172,7 @@ def traced(forward: Forward, passes: int = 5) -> Trace:
         ),
         key=lambda event: event.begin,
     )
+    # The profiler does not name the passes: a new one begins after a rest
     for event in events:
         if not found or event.begin - found[-1][-1].end > 1e6 * REST_S / 2:
             found.append([])
@@ -182,7 +188,7 @@ def trace_of(passes: list[list[_Event]]) -> Trace:
     passes : for each pass, its events in the order of their start times
     """
     count = max(len(passes), 1)
-    sums: dict[str, list[float]] = {}
+    sums: dict[str, list[float]] = {}  # kernel -> launches, us
     busy = span = 0.0
     for events in passes:
         last = events[0].begin

@@ -195,7 +195,10 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return [each for source in node.all_input_nodes for each in _tensors(self.env.get(source))]
 
     def _product(self, node: fx.Node, value: torch.Tensor) -> Operation | None:
-        """Return the operation of a convolution or a linear layer; None for other modules."""
+        """Return the operation of a convolution or a linear layer; None for other modules.
+
+        Grouped convolutions are no products of this package: cuDNN runs them, on images (layout `tokens`).
+        """
         module: Any = self._modules[node.target]
         if not (is_filters(module) or is_matrix(module)):
             return None
@@ -222,6 +225,7 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return convolved(name, module.out_channels, conv)
 
     def _costs_nothing(self, node: fx.Node, value: Any) -> bool:
+        """Return True for views, and for norms and activations that run in the epilogue of a convolution."""
         name, kinds = self._name(node), _kinds()
         source = node.all_input_nodes[0]
         if name in kinds["view"]:
@@ -240,7 +244,13 @@ class _Reader(fx.Interpreter):  # type: ignore[misc]
         return bool(node.op == "call_module") and is_filters(self._modules[node.target])
 
     def _other(self, node: fx.Node, value: Any) -> Operation:
-        """Return the operation of a node that is not a product."""
+        """Return the operation of a node that is not a product.
+
+        `torch.network` runs some operations on planes, the layout of sparse convolutions. All others run on
+        images (layout `tokens`), so that a transpose is needed between them and a sparse convolution: norms,
+        unknown operations, pools to one pixel, resampling that interpolates, elementwise operations on
+        tensors of different shapes, and all operations on data that are no images.
+        """
         name, given, kinds = self._name(node), self._given(node), _kinds()
         kind = next((kind for kind in ("elementwise", "normalise", "pool") if name in kinds[kind]), "unknown")
         is_small = kind == "pool" and value.dim() == 4 and value.shape[2:].numel() == 1
