@@ -57,6 +57,7 @@ class _Rotation(NamedTuple):
     heads: Node
     """Heads before the rotation, a view of the result of the product."""
     product: Node
+    """Product with the heads in its result, (tokens, features)."""
     first: int
     """Feature of the product's result at which the heads begin."""
     cos: Node
@@ -181,6 +182,7 @@ def _may_overwrite(product: Node, rotations: list[_Rotation]) -> bool:
     """
     y = product.meta["val"]
     one, last = rotations[0], 0
+    # The operator rotates heads 0 to `last` / width by the same angles
     for each in rotations:
         if each.first != last or (each.cos, each.sin) != (one.cos, one.sin):
             return False
@@ -213,7 +215,10 @@ def _reads_after(user: Node, own: set[Node], last: int) -> bool:
 
 
 def _renew_views(graph: Graph) -> None:
-    """Compute fake values of views again, so that they share the storage of the rotated tensor."""
+    """Compute fake values of views again, so that they share the storage of the rotated tensor.
+
+    Otherwise Inductor would copy the result of the product first, see `_replace`.
+    """
     renewed: set[Node] = set()
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0].args[0] is _ROTATE:
@@ -224,7 +229,11 @@ def _renew_views(graph: Graph) -> None:
 
 
 def _replace(graph: Graph, product: Node, rotations: list[_Rotation]) -> list[Node]:
-    """Insert the operator that rotates the heads in place; return the nodes that read the rotated heads."""
+    """Insert the operator that rotates the heads in place; return the nodes that read the rotated heads.
+
+    All readers of the product then read the rotated result, since `_may_overwrite` has excluded readers of
+    unrotated heads. Each sum is replaced by its heads, the view of that result.
+    """
     one, width = rotations[0], rotations[0].heads.meta["val"].shape[-1]
     with graph.inserting_after(product):
         angles = [

@@ -100,7 +100,7 @@ def multiply(wanted: OperandSpec, buffers: StagingBuffers, b: Any, out: Any, run
     given = framework.describe("B", b)
     check_given("B", given, wanted, wanted.k)
     written_in_place = out is not None and _may_be_written(_describe_out(framework, out, wanted), wanted)
-    with framework.stream(b):
+    with framework.stream(b):  # copies and product follow the caller's earlier work, also of torch
         if not _may_be_read(given, wanted):
             copy = buffers.buffer("B", framework, b, wanted.k, wanted.copied_n)[:, : wanted.n]
             framework.copy(copy, b)

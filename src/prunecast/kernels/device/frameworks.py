@@ -55,7 +55,7 @@ class Framework(Protocol):
         _copy_rows(self.view(to), self.view(of))
 
     def stream(self, array: Any) -> AbstractContextManager[Any]:
-        """Return a context in which CuPy uses the caller's current stream."""
+        """Return a context in which CuPy uses the current stream of the array's framework and device."""
 
 
 def framework_of(name: str, array: Any) -> Framework:
