@@ -22,6 +22,7 @@ from prunecast.workload.layer_launches import seconds_of, sequences_of
 from prunecast.workload.pruned_maps import MapMaker
 
 SPARSITIES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""Fractions of removed weights of the points of a plot. Kind: choice."""
 
 
 class CurvePoint(NamedTuple):

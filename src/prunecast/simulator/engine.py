@@ -32,6 +32,7 @@ TICKS = 1 << TICK_BITS
 PLACE_BITS = 10
 """Bits for the index of a warp in its sub-partition; current SMs have 16 warps per sub-partition."""
 FOREVER = 1 << 60
+"""Cycle that no run reaches: ready time of warps that sleep until a barrier wakes them."""
 NO_ITEM = -1
 
 # Scalars at the head of `mem`: the machine, the block, the work, the chip's state, addresses of the tables

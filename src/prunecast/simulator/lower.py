@@ -29,6 +29,7 @@ OPERATIONS_WANTED = 200_000
 2048 rows, this changes the predicted time by at most 1.2 % and makes the simulation up to five times as
 fast."""
 LONGEST_RUN_CYCLES = 1 << 40
+"""SM cycles, about ten minutes of GPU time, after which a run stops with `Status.TOO_LONG`. Kind: choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -223,10 +223,16 @@ def _mean(shares: list[float], results: list[SimResult]) -> SimResult:
 
 
 EVENT_KINDS = ("stall", "issue", "tensor", "block")
+"""Kinds of events in the order of the constants of `engine.py`, STALL_EVENT to BLOCK_EVENT."""
 SAMPLES = 500
+"""Number of intervals into which a recorded run is divided to sample the work of DRAM and tensor pipes. Kind:
+choice."""
 MOST_EVENTS = 2_000_000
+"""Maximum number of recorded events. Kind: choice, 176 MB (11 columns of int64)."""
 ALL_WAVES = 1 << 60
+"""Value of `Events.waves` that no run reaches, so that all items are recorded."""
 MOST_WAVES = 1 << 31
+"""Maximum number of waves that a caller may request. Kind: choice, far above any launch."""
 
 IntColumns = npt.NDArray[np.int64]
 

@@ -24,6 +24,7 @@ GATED = (("gate_proj", "up_proj", "down_proj"), ("wi_0", "wi_1", "wo"))
 ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation", "intermediate_act_fn", "gelu_impl")
 _TRIED_TOKENS = 2
 _TRIED_PIXELS = 4
+"""Numbers of tokens, and of pixels along both axes, with which a module is run to see what it computes."""
 
 
 class FeedForward(NamedTuple):

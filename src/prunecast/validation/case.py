@@ -26,6 +26,7 @@ that are made of groups.
 FIRST_SCHEMA, RECORD_SCHEMA = min(RECORDED.values()), max(RECORDED.values())
 """Oldest schema of records that is read, and the schema of those that are written."""
 DEFAULT_SPREAD = 0.8
+"""`Distribution.spread` of `lognormal` without a number. Kind: choice."""
 
 LARGEST = 2**31 - 1
 """Largest number of elements of A, and of tokens: the range of int32 offsets."""

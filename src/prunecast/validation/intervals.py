@@ -25,8 +25,11 @@ from prunecast.validation.judged import Judged, groups_of
 from prunecast.validation.validate import Validation
 
 LARGEST_TABLE = 16 * MIB
+"""Maximum bytes of a table of intervals that is read."""
 FEWEST_CASES = 8
+"""Minimum number of `fit` cases of a group, from which bounds are computed. Kind: choice."""
 SHARE = 0.9
+"""Fraction of new cases that intervals should contain. Kind: choice; documents and messages state 90 %."""
 
 
 _WIDTHS = tuple(1.0 + step / 20 for step in range(61))

@@ -16,6 +16,7 @@ from prunecast.patterns.sources import Layer
 from prunecast.patterns.tile_map import MaskArray
 
 DEFAULT_SPARSITY = 0.75
+"""Fraction of weights to remove if a pattern has no fixed sparsity and none is requested. Kind: choice."""
 
 
 class FittedPattern(NamedTuple):

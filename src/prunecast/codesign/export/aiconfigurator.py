@@ -33,6 +33,7 @@ CONTEXTS = (1, 15, 63, 127, 255, 511, 1023, 2047, 4095, 8191, 16383, 32767)
 BYTES = tuple(2**power for power in range(10, 29))
 """Sizes of the tensors in the table of all-reduces, in bytes."""
 MS = 1e3
+"""Milliseconds per second."""
 
 
 class PerfTable(NamedTuple):

@@ -35,9 +35,13 @@ CHUNKS = (0, *(2**power for power in range(4, 14)))
 on all axes of the attention table; with steps by a factor of 4 instead of 2, the times of passes between the
 points were up to 8 % off."""
 HISTORY = (0, *(2**power for power in range(9, 16)))
+"""Numbers of tokens of the prompt that earlier batches have computed."""
 DECODES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Numbers of sequences in a batch that get one token."""
 CONTEXTS = tuple(2**power for power in range(4, 16))
+"""Numbers of cached tokens of each such sequence."""
 US = 1e6
+"""Microseconds per second."""
 
 Rows = list[dict[str, Any]]
 

@@ -40,6 +40,7 @@ CONTEXT = 1024
 """Cached tokens of each sequence in decode passes. Only attention, which is predicted separately, depends on
 it."""
 MOST_TOKENS = 2**22
+"""Maximum number of tokens of a prefill or a decode in a batch. Kind: choice."""
 _PART = re.compile(r"layers?(?:\.(?:\d+|window\d+))?\.(.+)")
 
 

@@ -20,6 +20,7 @@ from prunecast.codesign.search.targets import Limits, TargetResult, Targets
 from prunecast.errors import BadInput
 
 ROUNDS = 10
+"""Maximum number of rounds of a search. Kind: choice."""
 
 
 def prune_to_targets(search: ModelSearch, targets: Targets) -> TargetResult:

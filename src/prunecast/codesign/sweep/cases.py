@@ -181,6 +181,8 @@ def _kernels(pattern: str, asked: Sequence[str]) -> list[str]:
 
 
 SCHEMA = 1
+"""Version of the file, in SQLite's `user_version`. A change of `COLUMNS` or of the meaning of a key needs a
+new one: other files are refused."""
 _CASE = tuple(field.name for field in fields(SweepCase))
 _RESULT = ("seconds", "sparsity_reached", "bound", "error")
 COLUMNS = ("key", *_CASE, *_RESULT)
@@ -190,6 +192,7 @@ _TYPES = {"m": "INTEGER", "k": "INTEGER", "n": "INTEGER", "seed": "INTEGER"} | d
 _KINDS: dict[str, type | tuple[type, ...]] = {"TEXT": str, "INTEGER": int, "REAL": (int, float)}
 _MAY_LACK = ("sparsity", *_RESULT)
 _OBJECTS = {("table", "results"), ("index", "sqlite_autoindex_results_1")}
+"""All objects of a file (kind, name); the index is SQLite's own, of the key."""
 
 
 class SweepStore:

@@ -29,7 +29,10 @@ GPU_PROCESS = 1
 FIRST_SM_PROCESS = 2
 KINDS = ("tensor", "issue", "block", "warp")
 MOST_LANES = 64
+"""Thread numbers of a trace that are reserved for the sub-partitions of an SM, and for the warps of a
+block."""
 COMPRESSION = 6
+"""Level of gzip. Kind: choice, its default."""
 
 
 def trace_bytes(recording: Recording, slices: Sequence[Slices], *, title: str, roles: Sequence[str]) -> bytes:

@@ -19,7 +19,9 @@ HOT_REASONS = ("hardware slowdown", "thermal, software", "thermal, hardware", "p
 """Throttle reasons that make a measurement useless. The power cap is expected in the state `sustained`."""
 _GPU_TEMPERATURE = 0
 _MEMORY_CLOCK = 2
+"""Values of the C enumerations `nvmlTemperatureSensors_t` and `nvmlClockType_t` (NVML API reference)."""
 _BUSY_SHARE = 5
+"""GPU utilization in percent of the last second, above which the GPU is busy. Kind: choice."""
 
 
 class DriverFacts(NamedTuple):

@@ -20,6 +20,7 @@ _TYPE = {"fp16": 2, "bf16": 14, "fp32": 0}
 """Number format -> value of the C enumeration `cudaDataType`."""
 _FP32 = 0
 _COMPUTE_32F = 68
+"""Values of the C enumerations `cudaDataType` and `cublasComputeType_t`: factors and sums in fp32."""
 
 
 def _library(name: str) -> Any:

@@ -12,6 +12,8 @@ POOL_ELEMENTS = 400_000_000
 """Number of random elements in the pool from which operands are sliced: B from its first half, dense A from
 the second."""
 OUTPUT_BYTES = 800_000_000
+"""Bytes of the buffer from which outputs C are sliced, so that launches write to rotating addresses. Kind:
+choice."""
 
 
 def pool_elements(case: Case) -> int:

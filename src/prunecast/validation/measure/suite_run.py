@@ -40,7 +40,9 @@ from prunecast.validation.records import Measurement
 from prunecast.validation.suite import Suite
 
 MOST_SPREAD = 0.03
+"""Spread of the samples of a kernel above which it is timed again, and then marked. Kind: choice."""
 TURNS = 7
+"""Samples of each kernel; the kernels of a layer are timed in turns. Kind: choice."""
 PROTOCOL = {
     "burst_graph_s": BURST_GRAPH_S,
     "turns": TURNS,

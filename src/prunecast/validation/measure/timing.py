@@ -75,13 +75,25 @@ def _clock_kernels() -> tuple[Any, Any]:
     return bench_function("clock_probe.cu", "read_clocks"), bench_function("clock_probe.cu", "hold_stream")
 
 
+# Records state the protocol that these numbers define (`suite_run.PROTOCOL`): times of other protocols are
+# not comparable
 BURST_GRAPH_S = 1.5e-3
+"""Seconds of work in a graph that is timed in bursts. Kind: choice, short enough for the clock to stay
+high."""
 MOST_LAUNCHES = 240
+"""Maximum number of launches in such a graph. Kind: choice."""
 ROUGH_LAUNCHES = 16
+"""Launches of the graph from whose time the number of launches of a burst is computed. Kind: choice."""
 REST_TIMES_WORK = 9.0
+"""Rest after a burst, as a multiple of the seconds of its work. Kind: choice, so that the GPU stays below its
+power limit."""
 SHORTEST_REST_S = 8e-3
+"""Minimum seconds of a rest. Kind: choice."""
 WARM_UP_S = 0.5
+"""Seconds of replays before the samples of the state `sustained`, until the clock has fallen. Kind:
+choice."""
 SUSTAINED_S = 0.4
+"""Seconds of samples in the state `sustained`. Kind: choice, four updates of the driver's energy counter."""
 
 
 class Burst(NamedTuple):

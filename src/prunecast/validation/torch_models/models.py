@@ -21,6 +21,7 @@ from prunecast.workload.graph.image_nets import PIXELS
 from prunecast.workload.graph.shapes import Pass, Transformer, transformers
 
 VOCABULARY = 512
+"""Tokens of the vocabulary of built models. Kind: choice."""
 WITHOUT_MASK = "sdpa_without_mask"
 
 

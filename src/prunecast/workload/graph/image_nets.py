@@ -15,8 +15,11 @@ from prunecast.workload.graph.model_graph import ModelGraph, Operation, convolve
 from prunecast.workload.graph.shapes import Pass, Transformer
 
 PIXELS = 224
+"""Height and width of the images of classifiers. Kind: definition, ImageNet."""
 CLASSES = 1000
+"""Outputs of classifiers. Kind: definition, ImageNet."""
 TEXT_TOKENS = 77
+"""Text tokens to which U-Nets attend. Kind: definition, context length of CLIP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

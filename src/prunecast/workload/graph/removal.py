@@ -24,6 +24,7 @@ WIDTH_STEPS = (64, 8)
 least `FEWEST_STEPS` times. Kind: choice; 64 is a k-step of most kernels, and 8 elements of fp16 have the
 16 bytes that copies need."""
 FEWEST_STEPS = 16
+"""Least number of `WIDTH_STEPS` in a width, so that a search can choose its share finely. Kind: choice."""
 
 
 class Removal(NamedTuple):
