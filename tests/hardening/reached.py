@@ -2,8 +2,8 @@
 
 Tests run in a copy of the repository in which every block of every function first records that it was
 entered. A block is a list of statements: the body of a function, of a loop, of one branch. The map lists the
-tests that enter each block. Those that enter the fewest other blocks come first, since they examine it most
-closely.
+tests that enter each block, in their own code or in that of a fixture that they share with others. Those that
+enter the fewest other blocks come first, since they examine it most closely.
 
 Two cases of each parametrised test run, without tests marked slow, gpu or compile. Functions compiled by
 Numba cannot record. `Sources.tests_of` finds their tests, and those of constants, through the functions that
@@ -23,11 +23,13 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 __all__ = ["ROOT", "Blocks", "Place", "Reached", "Run", "Sources", "copy_tree", "make_map", "run_tests"]
 
@@ -291,6 +293,9 @@ def make_map(root: Path, processes: int, limit_seconds: float) -> Reached:
 
 # Hooks of pytest for the processes that `run_tests` starts
 
+OF_FIXTURE: dict[Any, set[str]] = {}
+"""Blocks that each fixture entered."""
+
 
 def _write(**line: Any) -> None:
     with Path(os.environ[LOG]).open("a") as log:
@@ -316,6 +321,24 @@ def pytest_runtest_logstart(nodeid: str) -> None:
     """Forget what earlier tests entered."""
     _entered().clear()
     _write(started=nodeid, at=time.monotonic())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
+    """Record the blocks that a fixture enters, apart from those of the test that asks for it first."""
+    before = {*_entered()}
+    _entered().clear()
+    try:
+        return (yield)
+    finally:
+        OF_FIXTURE.setdefault(fixturedef, set()).update(_entered())
+        _entered().update(before)
+
+
+def pytest_runtest_teardown(item: Any) -> None:
+    """Add the blocks of the test's fixtures: one that several tests share is set up for the first of them."""
+    for fixturedef in itertools.chain.from_iterable(item._fixtureinfo.name2fixturedefs.values()):
+        _entered().update(OF_FIXTURE.get(fixturedef, ()))
 
 
 def pytest_runtest_logreport(report: Any) -> None:

@@ -22,8 +22,26 @@ def add(a, b):
 
 def ignored(a):
     return a * 2
+
+
+def shared(a):
+    return a + 1
 '''
-TOY_TESTS = """from toy import add, ignored
+TOY_TESTS = """import pytest
+from toy import add, ignored, shared
+
+
+@pytest.fixture(scope="module")
+def made():
+    return shared(1)
+
+
+def test_of_a_fixture(made):
+    pass
+
+
+def test_of_the_same_fixture(made):
+    assert made == 2
 
 
 def test_add():
@@ -128,6 +146,10 @@ def test_blocks_know_the_tests_that_enter_them(toy):
         f"{file}:add#0": ["tests/test_toy.py::test_add", "tests/test_toy.py::test_limit"],
         f"{file}:add#1": ["tests/test_toy.py::test_limit"],
         f"{file}:ignored#0": ["tests/test_toy.py::test_ignored"],
+        f"{file}:shared#0": [
+            "tests/test_toy.py::test_of_a_fixture",
+            "tests/test_toy.py::test_of_the_same_fixture",
+        ],
     }
 
 
@@ -135,7 +157,7 @@ def test_a_mutant_is_killed_by_the_test_of_its_block_or_survives(toy):
     file = "src/toy/__init__.py"
     reached = Reached(
         ["tests/test_toy.py::test_ignored", "tests/test_toy.py::test_add", "tests/test_toy.py::test_limit"],
-        {f"{file}:ignored#0": [0], f"{file}:add#0": [1, 2], f"{file}:add#1": [2]},
+        {f"{file}:ignored#0": [0], f"{file}:add#0": [1, 2], f"{file}:add#1": [2], f"{file}:shared#0": [0]},
     )
     sources = Sources(toy)
     mutants = drawn(sources, 0, 9)
@@ -147,6 +169,7 @@ def test_a_mutant_is_killed_by_the_test_of_its_block_or_survives(toy):
         8: "killed",
         9: "killed",
         13: "survived",
+        17: "survived",
     }
     assert found[9].why == "tests/test_toy.py::test_add"
     written = json.loads(found[13].json())
