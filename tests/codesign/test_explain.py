@@ -1,17 +1,22 @@
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from prunecast.codesign import explain, predict
+from prunecast.codesign.advice import DOUBLED, LayerCase, _changes, evened, rounded
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
+from prunecast.launch import USUAL
 from prunecast.launch.floor import padded_copy_seconds
+from prunecast.patterns import TileMap
 from prunecast.plan.program import When
 from prunecast.simulator import PIPES, STALLS
+from prunecast.workload.engines import Engine
 from tests.codesign.weights import uneven
 
 W = np.repeat(np.logspace(-1, 0, 8), 128)[:, None] * uneven(1024, 512)
@@ -275,3 +280,65 @@ def test_sms_without_a_block_are_idle(engine):
     verdict = explained(uneven(256, 512), tokens=64, kernel="dense", engine=engine).verdict
     blocks, idle, sms = map(int, re.findall(r"\d+", verdict))
     assert blocks + idle == sms == 132
+
+
+def tile_map(kept, k=16):
+    """Tiles of 4 rows, each of which keeps the first columns."""
+    return TileMap(
+        m=4 * len(kept), k=k, row_start=4 * np.arange(len(kept) + 1), row_index=np.arange(4 * len(kept)),
+        column_start=np.concatenate([[0], np.cumsum(kept)]),
+        column_index=np.concatenate([np.arange(each) for each in kept]), pattern="tile-wise:4",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kept", "wanted"), [([2, 10], [6, 6]), ([16, 16], [16, 16]), ([1, 2, 3], [2, 2, 2])]
+)
+def test_even_tiles_keep_as_much_in_all(kept, wanted):
+    made = evened(tile_map(kept))
+    assert made.kept_per_tile.tolist() == wanted
+    for tile, (before, after) in enumerate(zip(kept, wanted, strict=True)):
+        own = made.column_index[made.column_start[tile] : made.column_start[tile + 1]].tolist()
+        assert own == sorted(set(own))
+        assert len(set(own) & set(range(before))) == min(before, after)
+
+
+def test_columns_of_even_tiles_are_dropped_and_added_at_even_distances():
+    made = evened(tile_map([2, 10]))
+    assert made.column_index[:6].tolist() == [0, 1, 2, 5, 9, 12]
+    assert made.column_index[6:].tolist() == [0, 1, 3, 5, 6, 8]
+
+
+@pytest.mark.parametrize(
+    ("kept", "wanted"), [(1, 0), (2, 0), (3, 4), (5, 4), (6, 8), (7, 8), (14, 16), (16, 16)]
+)
+def test_kept_columns_are_rounded_to_the_nearest_multiple(kept, wanted):
+    assert rounded(tile_map([kept, 8]), 4).kept_per_tile.tolist() == [wanted, 8]
+
+
+def changes_of(tiles, kernel="tile-wise", launch="graph", n=64):
+    engine = Engine(name="model", gpu=load_gpu("h200-sxm"), conditions=replace(USUAL, launch=launch))
+    m, k = (256, 256) if tiles is None else (tiles.m, tiles.k)
+    case = LayerCase(kernel=kernel, m=m, k=k, n=n, dtype="fp16", kept=tiles, engine=engine)
+    return {changed.change: changed for changed in _changes(case, None)}
+
+
+def test_changes_are_those_that_a_layer_has_left_to_make():
+    always = {
+        "twice the tokens, time per token",
+        *(f"a GPU with twice the {each} bandwidth" for each in ("DRAM", "L2")),
+    }
+    assert set(changes_of(None, "dense")) == always
+    assert set(changes_of(None, "dense", "stream")) == always | {"launched in a CUDA graph"}
+    assert EVEN not in changes_of(tile_map([64], k=128))
+    two = changes_of(tile_map([64, 32], k=128))
+    assert {EVEN, "stspmm: split heavy tiles and spread the parts over the SMs"} < set(two)
+    assert not any("split heavy" in change for change in changes_of(tile_map([64, 32], k=128), "stspmm"))
+    doubled = two["twice the tokens, time per token"]
+    assert (doubled.n, doubled.work) == (128, 2.0)
+    gpu = load_gpu("h200-sxm")
+    for level, names in DOUBLED.items():
+        faster = two[f"a GPU with twice the {level} bandwidth"].engine.gpu
+        assert {name: getattr(faster, name) / getattr(gpu, name) for name in names} == dict.fromkeys(names, 2)
+        changed = {name for name in gpu.provenance if getattr(faster, name) != getattr(gpu, name)}
+        assert changed <= set(names)

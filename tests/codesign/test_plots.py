@@ -12,11 +12,18 @@ import prunecast
 from prunecast.axes import in_thousands, log_axis, new_axes, write_figure
 from prunecast.codesign import predict
 from prunecast.codesign.pictures import plots
-from prunecast.codesign.pictures.comparisons import Series, draw_agreement, draw_bars
+from prunecast.codesign.pictures.comparisons import (
+    Series,
+    draw_agreement,
+    draw_bars,
+    draw_front,
+    draw_speedups,
+)
 from prunecast.codesign.pictures.palette import SCREEN
 from prunecast.codesign.pictures.plots import RooflinePoint, draw_roofline
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
+from prunecast.simulator import STALLS
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +91,139 @@ def test_names_of_ceilings_are_above_them_unless_the_next_one_is_closer_than_thr
     assert [text.xyann[1] for text in axes.texts] == [3 if place == "bottom" else -3 for place in places]
 
 
+def test_points_of_a_roofline_have_their_flop_per_byte_and_ceilings_their_rates(table):
+    row = table[1]
+    axes = row.plot_roofline()
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    work = 2.0 * row.plan.m * row.plan.k * row.plan.n * row.plan.density
+    moved = [row.result.dram_bytes, row.result.l2_bytes]
+    assert [float(x) for line in dots for x in line.get_xdata()] == pytest.approx([work / b for b in moved])
+    assert [line.get_markerfacecolor() for line in dots] == [SCREEN.of(row.kernel), "none"]
+    slopes = {line.get_label(): line for line in axes.lines if line.get_label() in ("DRAM", "L2")}
+    peak = 2.0 * 132 * 1024 * row.result.clock_hz * 2 / 1e12
+    for name, rate in (("DRAM", row.gpu.dram_bytes_per_s), ("L2", row.gpu.l2_bytes_per_s)):
+        xs, ys = slopes[name].get_data()
+        assert ys == pytest.approx([x * rate / 1e12 for x in xs])
+        assert max(ys) == pytest.approx(peak)
+        assert min(ys) == pytest.approx(axes.get_ylim()[0])
+    (level,) = (
+        line.get_ydata()[0]
+        for line in axes.lines
+        if len({*line.get_ydata()}) == 1 and len(line.get_ydata()) > 1
+    )
+    assert level == pytest.approx(peak)
+    intensities = [float(x) for line in dots for x in line.get_xdata()]
+    assert axes.get_xlim() == pytest.approx((min(intensities) / 3, 3 * max(*intensities, 1000.0)))
+    assert axes.get_ylim() == pytest.approx((min(float(dots[0].get_ydata()[0]) / 3, peak / 30), 4 * peak))
+
+
+def test_the_closed_form_moves_each_operand_once(table):
+    weights = {"w": np.random.default_rng(0).standard_normal((256, 512)).astype(np.float16)}
+    row = predict(weights, gpu="h200-sxm", tokens=128, engine="model", kernels="dense", crossovers=False)[0]
+    (point,) = (line for line in row.plot_roofline().lines if line.get_marker() == "o")
+    moved = 2 * (256 * 512 + 512 * 128 + 256 * 128)
+    assert float(point.get_xdata()[0]) == pytest.approx(2 * 256 * 512 * 128 / moved, rel=0.01)
+
+
 def test_the_bars_are_the_work_of_all_sms(table):
     row = table[1]
     axes = row.plot_work()
-    heights = sorted(bar.get_height() for bar in axes.patches)
-    assert heights == sorted(row.result.sm_tensor_cycles.tolist())
+    work = row.result.sm_tensor_cycles
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == sorted(work.tolist(), reverse=True)
+    levels = [float(line.get_ydata()[0]) for line in axes.lines]
+    assert levels == pytest.approx([work.mean(), work.max()])
+    assert axes.get_ylim() == pytest.approx((0.0, 1.08 * work.max()))
+    lost = [1e6 * row.result.attribution_s[name] for name in ("imbalance", "tail")]
+    assert axes.get_title() == f"lost: imbalance {lost[0]:.2f} us, tail {lost[1]:.2f} us"
+
+
+def test_every_activity_of_a_timeline_has_its_own_colour():
+    assert set(plots._COLOURS) == {"tensor", "issuing", *STALLS}
+    assert len(set(plots._COLOURS.values())) == len(plots._COLOURS)
+
+
+@pytest.mark.parametrize(("layers", "title"), [(24, "GPU"), (25, "GPU, 24 of 25 layers")])
+def test_a_figure_says_how_many_layers_it_leaves_out(layers, title):
+    names = [f"l{place}" for place in range(layers)]
+    for draw in (draw_bars, draw_speedups):
+        (axes,) = draw(names, ["dense", "csr"], [[1.0, 2.0]] * layers, "GPU").axes
+        assert axes.get_title(loc="left") == title
+        assert len(axes.patches) == 2 * 24
+
+
+@pytest.mark.parametrize(("slowest", "scale"), [(50.0, "linear"), (50.1, "log")])
+def test_times_that_differ_by_more_than_ten_times_have_a_logarithmic_axis(slowest, scale):
+    (axes,) = draw_bars(["a", "b"], ["dense", "csr"], [[5.0, None], [7.0, slowest]], "GPU").axes
+    assert axes.get_yscale() == scale
+    if scale == "log":
+        assert axes.get_ylim() == pytest.approx((2.5, 2 * slowest))
+
+
+def test_bars_of_a_group_lie_side_by_side_around_its_name():
+    (axes,) = draw_bars(["a", "b"], ["dense", "csr", "2:4"], [[1.0, 2.0, None], [4.0, 5.0, 6.0]], "GPU").axes
+    centres = sorted(bar.get_x() + bar.get_width() / 2 for bar in axes.patches)
+    size = 0.85 / 3
+    assert centres == pytest.approx([group + size * place for group in (0, 1) for place in (-1, 0, 1)])
+    heights = {round(bar.get_x() + bar.get_width() / 2, 3): bar.get_height() for bar in axes.patches}
+    assert [height for _, height in sorted(heights.items())] == pytest.approx(
+        [1, 2, np.nan, 4, 5, 6], nan_ok=True
+    )
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 3
+
+
+def test_speedups_are_written_at_their_bars_and_the_first_layer_is_on_top():
+    (axes,) = draw_speedups(["a", "b"], ["csr"], [[1.234], [None]], "GPU").axes
+    assert [text.get_text() for text in axes.texts] == ["1.23x", ""]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    (one,) = (line for line in axes.lines if [*line.get_xdata()] == [1.0, 1.0])
+    assert one.get_color() == SCREEN.ink
+
+
+def test_a_front_is_in_percent_of_dense_and_marks_what_was_found():
+    (axes,) = draw_front([0.5, 0.75, 1.0], [0.6, 0.8, 1.0], (0.7, 0.77)).axes
+    front, found = axes.lines
+    assert [*front.get_xdata()] == [50.0, 75.0, 100.0]
+    assert [*front.get_ydata()] == pytest.approx([60.0, 80.0, 100.0])
+    assert (*found.get_xdata(), *found.get_ydata()) == pytest.approx((70.0, 77.0))
+
+
+def test_agreement_has_a_line_of_equal_times_a_band_and_intervals():
+    axes = new_axes()
+    draw_agreement(
+        [Series("a", "#1f6f8b", [2e-6, 6e-6], [3e-6, 6e-6], intervals_s=[(1e-6, 4e-6)])], axes, band=0.2
+    )
+    ends = (2 / 1.5, 6 * 1.5)
+    assert axes.get_xlim() == axes.get_ylim() == pytest.approx(ends)
+    equal, interval = axes.lines[:2]
+    assert [*equal.get_xdata()] == [*equal.get_ydata()] == pytest.approx([*ends])
+    assert ([*interval.get_xdata()], [*interval.get_ydata()]) == (
+        pytest.approx([2, 2]),
+        pytest.approx([1, 4]),
+    )
+    (band,) = axes.collections
+    edges = {(round(float(x), 6), round(float(y / x), 6)) for x, y in band.get_paths()[0].vertices}
+    assert edges == {(round(end, 6), share) for end in ends for share in (0.8, 1.2)}
+
+
+FIGURES = {
+    "roofline": lambda table: table[1].plot_roofline(),
+    "agreement": lambda _: _agreement(),
+}
+
+
+def _agreement():
+    axes = new_axes()
+    draw_agreement([Series("a", "#1f6f8b", [1e-6], [1e-6])], axes)
+    return axes
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_axes_with_numbers_to_read_have_a_grid(table, name):
+    axes = FIGURES[name](table)
+    lines = [line for each in (axes.xaxis, axes.yaxis) for line in each.get_gridlines()]
+    assert lines
+    assert all(line.get_visible() for line in lines)
 
 
 def test_the_timeline_shows_each_warp_of_the_sm(table):

@@ -1,9 +1,13 @@
 """A table of predictions as text, as a short name, and as a DataFrame."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import prunecast
+from prunecast.hardware import MemoryPass
+from prunecast.workload.layers import Skipped
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +46,32 @@ def test_a_report_from_python(tmp_path):
     )
     assert "</html>" in (tmp_path / "r.html").read_text()
     assert len(list(found.layers())) == 1
+
+
+def test_sums_count_each_layer_as_often_as_a_pass_runs_it():
+    rng = np.random.default_rng(0)
+    named = {"a": rng.standard_normal((256, 512)), "b": rng.standard_normal((128, 128))}
+    named = {name: weights.astype(np.float16) for name, weights in named.items()}
+    options = {"gpu": "h200-sxm", "tokens": 8192, "engine": "model", "crossovers": False}
+    table = prunecast.predict(named, kernels=("dense", "stspmm", "2:4"), **options)
+    several = replace(table, runs={"b": 3}, skipped=(Skipped(layer="c", reason="no", weights=256 * 512),))
+    rows = {(row.layer, row.kernel): row for row in table}
+    best = {name: min((r for r in table if r.layer == name), key=lambda r: r.seconds) for name in named}
+    dense_s = rows["a", "dense"].seconds + 3 * rows["b", "dense"].seconds
+    best_s = best["a"].seconds + 3 * best["b"].seconds
+    assert several.dense_seconds == pytest.approx(dense_s)
+    assert several.best_seconds == pytest.approx(best_s)
+    assert several.speedup == pytest.approx(dense_s / best_s)
+    assert several.fastest_kernels() == [best["a"].kernel, best["b"].kernel]
+    sizes = {"a": 256 * 512, "b": 3 * 128 * 128}
+    removed = sum(size * best[name].sparsity for name, size in sizes.items())
+    assert several.removed == pytest.approx(removed / sum(sizes.values()))
+    assert several.coverage == pytest.approx((256 * 512 + 128 * 128) / (2 * 256 * 512 + 128 * 128))
+    assert table.coverage == 1.0
+    assert [skipped.layer for skipped in several.missing] == ["c"]
+    only_b = replace(several, predictions=tuple(row for row in table if row.layer == "b"))
+    once = replace(only_b, runs={})
+    assert only_b.transpose_seconds == pytest.approx(3 * once.transpose_seconds)
+    if best["b"].kernel != "dense":
+        own = [MemoryPass(copied_bytes=2 * 128 * 8192 * 2, start_s=table[0].gpu.graph_launch_s)] * 2
+        assert once.transpose_seconds == pytest.approx(sum(each.seconds(table[0].gpu) for each in own))

@@ -8,7 +8,7 @@ from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
 from prunecast.patterns.tile_map import kept_in_bins
 from prunecast.report import pictures
-from prunecast.report.pictures import draw_crossover, draw_tile_maps, speedup_range
+from prunecast.report.pictures import draw_crossover, draw_pareto, draw_tile_maps, speedup_range
 from prunecast.report.study import Curve, CurvePoint, curves_of
 from prunecast.workload.engines import Engine
 from prunecast.workload.layers import load_layers
@@ -104,3 +104,57 @@ def test_bars_of_kept_columns_begin_at_zero_and_none_is_cut_off(drawn):
     bars = [axes for axes in drawn if axes.get_xlabel() == "kept"]
     assert [[bar.get_width() for bar in each.patches] for each in bars] == [[1.0, 5.0]]
     assert bars[0].get_xlim() == pytest.approx((0.0, 5.5))
+
+
+def test_a_front_of_retained_importance_passes_through_the_best_of_all_kernels(drawn):
+    curves = [
+        Curve(
+            kernel=kernel,
+            pattern=kernel,
+            points=tuple(CurvePoint(0.1, each, share) for each in seconds),
+        )
+        for kernel, share, *seconds in (
+            ("dense", 1.0, 8e-6),
+            ("stspmm", 0.6, 2e-6, 4e-6),
+            ("csr", 0.5, 3e-6),
+        )
+    ]
+    draw_pareto(curves, salt="a")
+    (axes,) = drawn
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [float(x) for line in dots for x in line.get_xdata()] == pytest.approx([8.0, 2.0, 4.0, 3.0])
+    assert [float(y) for line in dots for y in line.get_ydata()] == pytest.approx([100.0, 60.0, 60.0, 50.0])
+    (front,) = (line for line in axes.lines if line.get_marker() == "None")
+    assert [*front.get_xdata()] == pytest.approx([2.0, 8.0])
+    assert [*front.get_ydata()] == pytest.approx([60.0, 100.0])
+    assert axes.get_xlim() == pytest.approx((2.0 / 1.15, 8.0 * 1.15))
+    assert axes.get_ylim() == (0, 105)
+    assert dots[0].get_gid() == "tip:dense, dense: density 10 %, 8 us, 100.0 % of importance"
+
+
+def test_measured_points_are_told_apart_by_kernel_and_inside_their_interval():
+    point = pictures.MeasuredPoint("case", "csr", measured_s=2e-6, predicted_s=3e-6, low_s=2e-6, high_s=4e-6)
+    assert point.inside
+    assert point._replace(measured_s=4e-6).inside
+    assert not point._replace(measured_s=1.99e-6).inside
+    assert not point._replace(measured_s=4.01e-6).inside
+    picture = pictures.draw_measured([point, point._replace(kernel="stspmm", case="other")], salt="a")
+    assert "case, csr: measured 2 us, predicted 3 us" in picture
+    assert "other, stspmm: measured 2 us, predicted 3 us" in picture
+
+
+@pytest.mark.parametrize(("tiles", "bars"), [(64, 64), (65, 33)])
+def test_counts_of_more_tiles_than_fit_are_means_of_neighbours(drawn, tiles, bars):
+    kept = [1 + tile % 2 * 4 for tile in range(tiles)]
+    many = TileMap(
+        m=tiles, k=8, row_start=np.arange(tiles + 1), row_index=np.arange(tiles),
+        column_start=np.concatenate([[0], np.cumsum(kept)]),
+        column_index=np.concatenate([np.arange(count) for count in kept]), pattern="tile-wise:1",
+    )  # fmt: skip
+    draw_tile_maps(many, None, salt="a")
+    (axes,) = (axes for axes in drawn if axes.get_xlabel() == "kept")
+    widths = [bar.get_width() for bar in axes.patches]
+    assert len(widths) == bars
+    assert widths[:2] == ([1.0, 5.0] if bars == tiles else [3.0, 3.0])
+    assert [*axes.lines[-1].get_xdata()] == pytest.approx([np.mean(kept)] * 2)
+    assert axes.get_ylim() == (tiles - 0.5, -0.5)

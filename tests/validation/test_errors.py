@@ -59,3 +59,13 @@ def test_lengths_must_agree():
         summarise_errors([1e-6], [1e-6], [])
     with pytest.raises(BadInput, match="at least one case"):
         summarise_errors([], [], [])
+
+
+def test_p90_is_the_error_that_nine_of_ten_cases_do_not_exceed():
+    """Eleven cases with log errors 0, 0.1 to 1 in any order, half of them too fast."""
+    logs = np.array([0.3, -0.1, 0.9, -0.5, 0.0, 0.2, -0.4, 0.6, -0.7, 0.8, -1.0])
+    summary = summarise_errors(np.exp(logs), np.ones(11), [str(log) for log in logs])
+    assert summary.p90 == pytest.approx(math.expm1(0.9))
+    assert (summary.worst_case, summary.worst) == ("-1.0", pytest.approx(math.expm1(-1.0)))
+    assert summary.bias == pytest.approx(math.expm1(logs.mean()))
+    assert summary.mape == pytest.approx(np.abs(np.expm1(logs)).mean())

@@ -150,6 +150,45 @@ def test_a_clock_that_is_off_is_named_and_so_are_cycles():
     assert cause_of(cycles, "simulator") == "cycles -20 %, bound by tensor, few tokens"
 
 
+def causes(*us, **changes):
+    """Parts of the line about a row of these times in us, predicted with the clock that was measured."""
+    measured = {name: changes.pop(name) for name in ("spread",) if name in changes}
+    own = {name: changes.pop(name) for name in ("imbalance",) if name in changes}
+    row = judged_row(*us, **changes)
+    row = dataclasses.replace(row, measured=dataclasses.replace(row.measured, **measured), **own)
+    return cause_of(row, "simulator").split(", ")
+
+
+def test_the_cause_of_an_error_has_the_properties_of_the_case_from_their_limits_on():
+    assert causes(100, 110) == ["cycles +10 %", "bound by tensor"]
+    assert causes(100, 110, imbalance=1.3)[2:] == []
+    assert causes(100, 110, imbalance=1.31)[2:] == ["imbalance 1.3"]
+    assert causes(100, 110, n=64)[2:] == []
+    assert causes(100, 110, n=63)[2:] == ["few tokens"]
+    assert causes(5.01, 6)[2:] == []
+    assert causes(4.99, 6)[2:] == ["launch and start weigh"]
+    assert causes(100, 110, spread=0.049)[2:] == []
+    assert causes(100, 110, spread=0.051)[2:] == ["samples spread by 5 %"]
+
+
+@pytest.mark.parametrize(
+    ("clock", "us", "is_clock"),
+    [
+        ((1600, 1600), 110, False),
+        ((1680, 1600), 111, False),  # 5 of 10 %: less than half
+        ((1700, 1600), 111, True),
+        ((1500, 1600), 111, False),  # a clock that is too high makes a time too short
+        ((1500, 1600), 92, True),
+    ],
+)
+def test_the_clock_is_the_cause_if_it_explains_more_than_half_of_the_error(clock, us, is_clock):
+    row = judged_row(100, us, clock=clock)
+    found = cause_of(row, "simulator")
+    assert (found == f"clock: clock {clock[1]} for {clock[0]} MHz") == is_clock
+    if not is_clock:
+        assert f"cycles {100 * (us / 100 * clock[1] / clock[0] - 1):+.0f} %" in found
+
+
 def test_boards_are_compared_only_where_several_ran_a_row():
     row = judged_row(10, 10)
     rows = [judged_row(20, 20)]
