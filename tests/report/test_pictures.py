@@ -68,6 +68,11 @@ def test_a_kernel_that_is_far_slower_does_not_flatten_the_others():
     assert "small-n, small-n: density 60 %, 1.00x over dense" in picture
 
 
+def test_the_slowest_speedup_shown_is_within_the_axis():
+    low, _ = speedup_range([curve("dense", 1.0), curve("csr", 2.5, 2.6)])
+    assert low == pytest.approx(0.4 / 1.15)
+
+
 def test_dense_alone_and_slower_kernels_have_a_range():
     low, high = speedup_range([curve("dense", 1.0), curve("csr", 30.0)])
     assert low < 1 < high
