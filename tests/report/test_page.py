@@ -11,8 +11,9 @@ import pytest
 from prunecast.codesign import predict
 from prunecast.codesign.whole_model import PARTS
 from prunecast.errors import BadInput
+from prunecast.files import write_text_aside
 from prunecast.hardware import load_gpu
-from prunecast.report.page import render_page, write_page
+from prunecast.report.page import render_page
 from prunecast.report.pictures import MeasuredPoint
 from prunecast.report.study import MOST_STUDIED, chosen_layers, study
 from prunecast.workload import ConvSettings
@@ -193,7 +194,7 @@ def test_the_bundled_model_stays_below_two_megabytes():
 def test_a_file_that_cannot_be_written_is_bad_input(tmp_path):
     (tmp_path / "page.html").mkdir()
     with pytest.raises(BadInput, match="must be a file, got a folder"):
-        write_page(tmp_path / "page.html", "text")
+        write_text_aside(tmp_path / "page.html", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 

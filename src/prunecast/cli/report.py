@@ -1,5 +1,6 @@
 """`prunecast report`: write a prediction as one HTML file."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from prunecast.cli import options as opt
@@ -32,13 +33,14 @@ def report(
 ) -> None:
     """Write one HTML file with pictures. Predicts as `predict` does; the file needs no network."""
     from prunecast.codesign import predict
-    from prunecast.report.page import render_page, write_page
+    from prunecast.files import write_text_aside
+    from prunecast.report.page import render_page
 
     with ProgressLines() as progress:
         table = predict(options.source(weights), gpu=gpu, **options.arguments(), progress=progress)
         points = _measured(measured or [], gpu, options.engine, progress)
         page = render_page(table, options.source(weights), gpu=gpu, measured=points, progress=progress)
-        write_page(output, page)
+        write_text_aside(Path(output), page)
     tell(f"{output}: {(table.whole or table).speedup:.2f}x over dense, {len(page) / 1e3:.0f} kB")
 
 

@@ -108,7 +108,11 @@ def validate(
     With --model it is a model that is measured, as torch.compile and prunecast.torch.sparsify run it, and
     --record names a .json file.
     """
-    engines = _engines(engine)
+    from prunecast.workload.engines import ENGINES
+
+    if engine != "both" and engine not in ENGINES:
+        raise BadInput(f"engine must be both, {' or '.join(ENGINES)}, got {engine!r}")
+    engines = ENGINES if engine == "both" else (engine,)
     if model is not None:
         if replay or report or intervals or resume:
             raise BadInput("--model goes with --record alone: --replay, --resume, --report are of suites")
@@ -159,14 +163,6 @@ def validate(
     if intervals is not None:
         write_intervals(validation, intervals)
     deliver(printed, Report(validation.document(), validation.frame_rows(), partial(_show, validation)))
-
-
-def _engines(text: str) -> tuple[str, ...]:
-    from prunecast.workload.engines import ENGINES
-
-    if text != "both" and text not in ENGINES:
-        raise BadInput(f"engine must be both, {' or '.join(ENGINES)}, got {text!r}")
-    return ENGINES if text == "both" else (text,)
 
 
 def _part(text: str) -> tuple[int, int]:

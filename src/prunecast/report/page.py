@@ -154,13 +154,8 @@ def write_report(
     """
     check_outputs([OutputFile(what="path", path=Path(path))], chain(files_of(weights), spec_files(gpu)))
     table = predict(weights, gpu=gpu, **options)
-    write_page(path, render_page(table, weights, gpu=gpu))
+    write_text_aside(Path(path), render_page(table, weights, gpu=gpu))
     return table
-
-
-def write_page(path: str | Path, page: str) -> None:
-    """Write the page to a file atomically. Raise BadInput if the file cannot be written."""
-    write_text_aside(Path(path), page)
 
 
 def render_page(
