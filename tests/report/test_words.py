@@ -26,7 +26,7 @@ def test_every_unit_wait_part_and_kernel_has_a_meaning():
 def test_a_page_explains_what_it_shows():
     table = predict(BUNDLED, gpu="h200-sxm", tokens=64, engine="model",
                     sparsity=0.5, target="re:blocks.0.ffn", crossovers=False)  # fmt: skip
-    explained = {word.word for word in words_of(table)}
+    explained = set(words_of(table))
     shown = {row.kernel for row in table} | {row.bound for row in table} | {"model", "burst", "graph"}
     assert shown <= explained
     assert {line.verdict for line in summary_of(table)} <= set(VERDICTS) <= explained

@@ -29,14 +29,6 @@ from prunecast.text import gigabytes, microseconds, milliseconds, percent, print
 from prunecast.workload.engines import Engine, Progress, silent
 from prunecast.workload.layers import Source, files_of
 
-
-class Word(NamedTuple):
-    """A technical term of the page and its explanation."""
-
-    word: str
-    meaning: str
-
-
 MEANINGS = {
     "tensor": "tensor cores, which multiply small matrices",
     "issue": "instruction issue: each of the four schedulers of an SM starts one instruction per cycle",
@@ -86,35 +78,34 @@ VERDICTS = {
     "stay dense": "slower when pruned, and the intervals do not overlap",
 }
 
-_TABLE = (
-    Word("layer, M x K", "a weight matrix with M outputs and K inputs"),
-    Word("tokens", "inputs that the layer handles at once, or pixels of a convolution"),
-    Word("us", "microsecond, a millionth of a second"),
-    Word("low - high", "interval of the prediction; what it rests on stands above the table"),
-    Word("speedup", "time of dense over time of the kernel: above 1 it is faster"),
-    Word("kernel", "the program that the GPU runs for this layer"),
-    Word("pattern", "the rule by which weights are removed; tile-wise:128 means tiles of 128 rows"),
-    Word("removed %", "share of weights that are pruned away; density is what is kept"),
-    Word("bound", "the unit of the GPU that limits the layer"),
-)
-_GPU = (
-    Word("SM", "streaming multiprocessor: a GPU has many, which work side by side"),
-    Word("block, warp", "a block of threads runs on one SM; a warp is 32 of its threads"),
-    Word("FLOP", "one multiplication or addition; TFLOP/s are a million million a second"),
-    Word("wgmma, mma", "instructions of the tensor cores; sparse ones skip the zeros of 2:4"),
-)
+_TABLE = {
+    "layer, M x K": "a weight matrix with M outputs and K inputs",
+    "tokens": "inputs that the layer handles at once, or pixels of a convolution",
+    "us": "microsecond, a millionth of a second",
+    "low - high": "interval of the prediction; what it rests on stands above the table",
+    "speedup": "time of dense over time of the kernel: above 1 it is faster",
+    "kernel": "the program that the GPU runs for this layer",
+    "pattern": "the rule by which weights are removed; tile-wise:128 means tiles of 128 rows",
+    "removed %": "share of weights that are pruned away; density is what is kept",
+    "bound": "the unit of the GPU that limits the layer",
+}
+_GPU = {
+    "SM": "streaming multiprocessor: a GPU has many, which work side by side",
+    "block, warp": "a block of threads runs on one SM; a warp is 32 of its threads",
+    "FLOP": "one multiplication or addition; TFLOP/s are a million million a second",
+    "wgmma, mma": "instructions of the tensor cores; sparse ones skip the zeros of 2:4",
+}
 
 
-def words_of(table: PredictionTable) -> Sequence[Word]:
-    """Return the technical terms of the page of `table`, in the order in which they appear."""
+def words_of(table: PredictionTable) -> dict[str, str]:
+    """Return technical term -> explanation for the page of `table`, in the order in which they appear."""
     first = table[0]
     settings = (first.engine, first.state, table.provenance.conditions.launch)
     kernels = dict.fromkeys(row.kernel for row in table)
     bounds = sorted({row.bound for row in table})
     meaning_of = meanings()
-    verdicts = [Word(word, meaning) for word, meaning in VERDICTS.items()]
-    known = [Word(word, meaning_of[word]) for word in (*kernels, *bounds, *settings) if word in meaning_of]
-    return [*_TABLE, *verdicts, *known, *_GPU]
+    known = {word: meaning_of[word] for word in (*kernels, *bounds, *settings) if word in meaning_of}
+    return {**_TABLE, **VERDICTS, **known, **_GPU}
 
 
 LIBRARIES = ("numpy", "numba", "matplotlib", "jinja2")

@@ -11,7 +11,7 @@ to 0.7 of the reads of such pairs. Therefore a pair is modelled as four CTAs tha
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,18 +69,18 @@ HOPPER = 90
 """Compute capability whose kernels run in clusters. Kind: definition, CUDA C++ Programming Guide."""
 
 
-class _SharedReads(NamedTuple):
-    """Number of CTAs that share one read, per config: 1, 2 or 4."""
+class SharedReads(NamedTuple):
+    """Number of CTAs that share one read, 1, 2 or 4: arrays (configs,), or integers of a single config."""
 
-    weights: FloatArray
+    weights: Any
     """Number of CTAs of a cluster that share one read of rows of A: neighbours along the tokens."""
-    tokens: FloatArray
+    tokens: Any
     """Number of CTAs of a cluster that share one read of columns of B: neighbours along the rows."""
 
 
 def multicast(
     block_m: FloatArray, block_n: FloatArray, m: int, n: int, slices: FloatArray | float = 1.0
-) -> _SharedReads:
+) -> SharedReads:
     """Return the number of CTAs that share one read of A and of B, for tiles of these sizes.
 
     The number of CTAs that are neighbours limits both results. With an odd number of token ranges, large
@@ -112,7 +112,7 @@ def multicast(
         tokens = np.where(two, np.where(by_tokens, PAIR, 1), tokens)
         odd = large & (along_tokens % PAIR == 1) & (along_tokens > 1)
         weights, tokens = np.where(odd, 1, weights), np.where(odd, LONGER_SIDE, tokens)
-    return _SharedReads(
+    return SharedReads(
         _power_of_two(np.minimum(np.maximum(weights, alone), along_tokens)),
         _power_of_two(np.minimum(np.maximum(tokens, alone), along_rows)),
     )

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from prunecast.kernels.libraries.cublas.launches import (
     LONGER_SIDE,
     MOST_CTAS_IN_LARGE_CLUSTERS,
     PAIR,
+    SharedReads,
     cublas_costs,
     multicast,
 )
@@ -26,17 +26,10 @@ LANES, STEP_BYTES = 32, 128
 `128x128_64x6`."""
 
 
-class _Multicast(NamedTuple):
-    """Number of CTAs of one config that share a read."""
-
-    weights: int
-    tokens: int
-
-
-def _multicast_of(shape: BlockShape, m: int, n: int, slices: int = 1) -> _Multicast:
+def _multicast_of(shape: BlockShape, m: int, n: int, slices: int = 1) -> SharedReads:
     """Return the multicast of one config."""
     found = multicast(np.array([float(shape.block_m)]), np.array([float(shape.block_n)]), m, n, float(slices))
-    return _Multicast(int(found.weights[0]), int(found.tokens[0]))
+    return SharedReads(*(int(count[0]) for count in found))
 
 
 def cublas_programs(
@@ -77,7 +70,7 @@ def _copying_warps(
 
 
 @lru_cache(maxsize=256)
-def _warpgroups(config: TileConfig, shared: _Multicast, gpu: GpuSpec) -> tuple[WarpProgram, WarpProgram]:
+def _warpgroups(config: TileConfig, shared: SharedReads, gpu: GpuSpec) -> tuple[WarpProgram, WarpProgram]:
     """Return the programs of producer and consumers of a kernel for sm_90."""
     programs = warp_programs(config, "dense_tile", multicast=shared.tokens)
     producer, consumer = (_without_fix_up(program) for program in programs)
