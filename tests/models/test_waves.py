@@ -48,6 +48,16 @@ class Naive(NamedTuple):
     """Whether two units ended so nearly together that rounding says where the next one went."""
 
 
+def duration(unit, together, alone, demand):
+    """Cycles of a unit of an SM, which the others delay by the geometric means of what equal ones would."""
+    others = [other for other in together if other != unit]
+    if not others or not alone[unit]:
+        return alone[unit]
+    count = len(together)
+    delay = {u: max(count * demand[u] / max(alone[u], 1e-300) - 1, 0) / (count - 1) for u in together}
+    return alone[unit] * (1 + sum((delay[unit] * delay[other]) ** 0.5 for other in others))
+
+
 def naive_finish(alone, demand, sms, slots):
     """Every event in turn, every resident looked at every time."""
     waiting = list(range(len(alone)))
@@ -60,17 +70,17 @@ def naive_finish(alone, demand, sms, slots):
         left = {}
         for sm, units in enumerate(residents):
             for unit, share in units:
-                left[unit, sm] = share * max(alone[unit], len(units) * demand[unit])
+                left[unit, sm] = share * duration(unit, [other for other, _ in units], alone, demand)
         # The lowest SM, then the lowest slot, goes first on a tie.
         (unit, sm), step = min(left.items(), key=lambda item: (round(item[1], 9), item[0][1]))
         now += step
         others = [later - step for other, later in left.items() if other != (unit, sm)]
         tied |= bool(waiting) and any(abs(late) < 1e-9 * max(now, 1.0) for late in others)
         for units in residents:
-            count = len(units)
+            together = [other for other, _ in units]
             for entry in units:
-                rate = max(alone[entry[0]], count * demand[entry[0]])
-                entry[1] = max(entry[1] - step / rate, 0.0) if rate else 0.0
+                whole = duration(entry[0], together, alone, demand)
+                entry[1] = max(entry[1] - step / whole, 0.0) if whole else 0.0
         units = residents[sm]
         slot = [entry[0] for entry in units].index(unit)
         finish[sm] = now
@@ -153,6 +163,12 @@ def test_residents_share_the_sm_only_as_far_as_they_need_it():
     assert place([100, 100], [30, 30], sms=1, slots=2).sm_finish.max() == 100
     # With 80 of 100 both together take 160.
     assert place([100, 100], [80, 80], sms=1, slots=2).sm_finish.max() == 160
+
+
+def test_a_unit_that_hardly_uses_the_pipes_delays_no_other():
+    # Two like the first delay each other by 100 %, two like the second by 4 %: both by sqrt(1 * 0.04), 20 %
+    assert place([100, 100], [100, 52], sms=1, slots=2).sm_finish.max() == pytest.approx(120)
+    assert place([100, 100], [100, 50], sms=1, slots=2).sm_finish.max() == 100
 
 
 def test_the_one_that_stays_goes_on_at_its_own_pace():

@@ -10,7 +10,7 @@ from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import gained_cycles, straggler_cycles, straggler_of
 from prunecast.models.amount_loops import reads_by_part
 from prunecast.models.amounts import units_of
-from prunecast.models.block_times import stores_together
+from prunecast.models.block_times import ring_steps, stores_together
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
@@ -164,6 +164,7 @@ def chip_ends(
     return ChipEnds(
         fetching=_sm_ends(fetched, quiet, read_bytes, waits),
         working=_sm_ends(sm_finish, quiet, l2_bytes, waits),
+        at_once=_requested_at_once(case),
         between=_between_cycles(case, quiet_end),
         behind=behind,
         stores_at_once=min(stores_at_once_cycles(case), behind),
@@ -262,3 +263,18 @@ def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
         return 0.0
     later_rounds = plan.blocks / max(case.blocks_in_flight, 1) - 1.0
     return later_rounds * (float(quiet_end.mean()) + case.context.prologue_cycles)
+
+
+def _requested_at_once(case: Case) -> float:
+    """Return the fraction of the data of a co-resident launch that its blocks request when they begin.
+
+    These data do not delay the SMs in proportion to the time for which they work: both blocks of an SM have
+    requested their data at once, and one works while the other waits. The result is 0 for other launches, and
+    if not all blocks begin together.
+    """
+    plan = case.plan
+    if not case.context.co_resident or plan.item_count > case.blocks_in_flight:
+        return 0.0
+    columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
+    ring = ring_steps(case.context.programs, plan.resources.stages) * plan.shape.block_k
+    return float(np.minimum(columns, ring).sum() / max(columns.sum(), 1.0))

@@ -60,20 +60,31 @@ def _requeue(key, sm, new_key):
 
 
 @inner()
+def _root_of_delay(alone, demand, residents):
+    """Return the square root of the delay of a unit by one equal unit on its SM, relative to `alone`."""
+    return np.sqrt(max(residents * demand / max(alone, 1e-300) - 1.0, 0.0) / max(residents - 1, 1))
+
+
+@inner()
 def _next_end(sm, now, unit, left, alone, demand, ending):
     """Return the cycle at which the first of an SM's resident units ends; infinity if the SM is empty.
 
     The block slot of this unit is written to `ending[sm]`.
     """
-    residents = 0
+    residents, roots = 0, 0.0
     for slot in range(unit.shape[1]):
         if unit[sm, slot] >= 0:
             residents += 1
+    for slot in range(unit.shape[1]):
+        u = unit[sm, slot]
+        if u >= 0:
+            roots += _root_of_delay(alone[u], demand[u], residents)
     soonest = np.inf
     for slot in range(unit.shape[1]):
         u = unit[sm, slot]
         if u >= 0:
-            end = now + left[sm, slot] * max(alone[u], residents * demand[u])
+            root = _root_of_delay(alone[u], demand[u], residents)
+            end = now + left[sm, slot] * alone[u] * (1.0 + root * (roots - root))
             if end < soonest:
                 soonest = end
                 ending[sm] = slot
@@ -110,8 +121,9 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm, out_end
 def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     """Schedule units (blocks) in order: each block slot that becomes free runs the next unit.
 
-    With r resident units on an SM, each of them completes the fraction 1 / max(alone, r * demand) of its work
-    per cycle.
+    Of r equal units on an SM, each needs max(alone, r * demand) cycles, so that each of the others delays it
+    by the fraction d = max(r * demand / alone - 1, 0) / (r - 1) of `alone`. Unequal units i and j delay each
+    other by sqrt(d_i d_j): a unit that hardly uses the pipes of the SM delays none.
 
     Parameters
     ----------
@@ -152,14 +164,19 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
         own = key[1]
         sm = own & (leaves - 1)
         now = ends[sm]
-        residents = 0
+        residents, roots = 0, 0.0
         for slot in range(slots):
             if unit[sm, slot] >= 0:
                 residents += 1
         for slot in range(slots):
             u = unit[sm, slot]
             if u >= 0:
-                done = (now - since[sm]) / max(alone[u], residents * demand[u], 1e-300)
+                roots += _root_of_delay(alone[u], demand[u], residents)
+        for slot in range(slots):
+            u = unit[sm, slot]
+            if u >= 0:
+                root = _root_of_delay(alone[u], demand[u], residents)
+                done = (now - since[sm]) / max(alone[u] * (1.0 + root * (roots - root)), 1e-300)
                 left[sm, slot] = max(left[sm, slot] - done, 0.0)
         slot = ending[sm]
         out_finish[sm, slot] = now
@@ -291,6 +308,8 @@ class ChipEnds(NamedTuple):
     """Times at which SMs have finished all reads, and all stores except those of their last items."""
     working: SmEnds
     """Times at which SMs have finished all reads and stores."""
+    at_once: float
+    """Fraction of the data that blocks of co-resident launches request when they begin, all together."""
     between: float
     """Cycles per launch in which all SMs change blocks at once and read nothing (`chip._between_cycles`)."""
     behind: float
@@ -401,7 +420,9 @@ def chip_cycles(chip, clock_hz, queue_order):
         in_parts = queued(fetching, reads, writes, chip.part_work, chip.part_reads, np.inf)
         last_fetch = max(last_fetch, behind_queue, in_parts)
     else:
-        last_fetch = max(last_fetch, stretched(fetching, reads + writes))
+        in_proportion = stretched(fetching, reads + writes)
+        at_once = fetching.quiet + max(fetching.together, reads + writes)
+        last_fetch = max(last_fetch, in_proportion - chip.at_once * max(in_proportion - at_once, 0.0))
     requested = clock_hz * (chip.l2_requests_s + earlier * chip.l2_stores_s)
     last_fetch = max(last_fetch, fetching.quiet + requested)
     if chip.between:

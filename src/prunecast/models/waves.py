@@ -67,8 +67,8 @@ def place_units(
     """Return the placement of units by list scheduling; units that are resident on one SM share its pipes.
 
     Units that start at once are assigned to SMs round robin, or to the slots of `LaunchContext.places` if it
-    is given. A slot that becomes free runs the next unit. With r units on an SM, each of them completes the
-    fraction 1 / max(alone, r * demand) of its work per cycle.
+    is given. A slot that becomes free runs the next unit. r equal units on an SM need max(alone, r * demand)
+    cycles each; `run_down` gives the delays of unequal units.
 
     Parameters
     ----------
