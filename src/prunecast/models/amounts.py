@@ -103,6 +103,7 @@ def launch_amounts(context: LaunchContext) -> Amounts:
 
 
 def _amounts(plan: KernelPlan, programs: tuple[WarpProgram, ...], refill_from: float) -> Amounts:
+    """Return the amounts of each kind of item: executions of the terms times the weights of the terms."""
     kinds = _item_kinds(plan)
     columns = plan.work.k_stop[kinds.example] - plan.work.k_start[kinds.example]
     table = table_of(programs)
@@ -134,6 +135,7 @@ def _tile_reads(plan: KernelPlan, kinds: _ItemKinds, tokens: FloatArray) -> Floa
 
 
 def _sizes_of(plan: KernelPlan, kinds: _ItemKinds, columns: IntArray) -> Sizes:
+    """Return the sizes of the kinds of items, all (kinds,); `columns` are the columns that a kind keeps."""
     work, shape, item = plan.work, plan.shape, kinds.example
     multiplied = plan.multiplied_columns[item].astype(np.float64)
     return Sizes(

@@ -33,6 +33,7 @@ def unposted_bytes(context: LaunchContext, blocks: int) -> float:
 
 
 def _weight_bytes(context: LaunchContext, items: int, *, posted: bool) -> float:
+    """Return the bytes of LOAD_A before the first LOAD_B in the programs of the first `items` items."""
     columns = (context.plan.work.k_stop - context.plan.work.k_start).astype(np.int64)[:items]
     return sum(
         _bytes_of(load, program.warps, columns, context.plan.shape.block_k)

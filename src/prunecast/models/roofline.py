@@ -88,6 +88,10 @@ def estimate_launch(context: LaunchContext) -> Estimate:
 
 
 def _estimate(context: LaunchContext) -> Estimate:
+    """Return the estimate of a launch: times of blocks, their placement on SMs, end of the chip, SM clock.
+
+    seconds = launch_s + cycles / clock_hz, where cycles and clock are a fixed point (`_settle`).
+    """
     case = look_up(context)
     times = block_times(case)
     units = unit_costs(case, times)
@@ -165,6 +169,7 @@ class _Once:
 
 
 def _explained(case: Case, times: BlockTimes, placement: Placement, clock_hz: float) -> Explained:
+    """Return the numbers that only explanations read; `balance` is mean / largest work of an SM."""
     item_work = _item_cycles(case, times)
     work = np.bincount(placement.sm, weights=units_of(case.plan, item_work), minlength=case.gpu.sm_count)
     return Explained(

@@ -370,6 +370,7 @@ def _stage_cycles(mem, size):
 
 @inlined
 def _acts_on_step(mem, ins):
+    """Return True if an instruction is that of a k-step, and is skipped if this k-step does not exist."""
     op = mem[ins + I_OP]
     waits = op in (WAIT_EMPTY, WAIT_FULL)
     return COPY_A <= op <= LOAD_INDEX or waits or mem[ins + I_PER_K16] == 1
@@ -405,6 +406,10 @@ def _fits_ring(mem, warp, ins, step):
 
 @inlined
 def _applies(mem, warp, ins):
+    """Return True if a warp executes an instruction, by the rules of "Which instructions apply".
+
+    Otherwise the instruction is skipped without cost. A warp without an item is in `start` or `finish`.
+    """
     if mem[ins + I_LEADER] == 1 and mem[warp + W_RANK] != 0:
         return False
     item = mem[warp + W_ITEM_ROW]
@@ -432,6 +437,7 @@ def _enter_segment(mem, warp, segment):
 
 @inlined
 def _enter_item(mem, warp, item):
+    """Set the item of a warp to `item` and enter its `begin`; enter `finish` if it is NO_ITEM."""
     mem[warp + W_ITEM] = item
     mem[warp + W_STEP] = 0
     for place in range(W_ARRIVED, W_ARRIVED + STEPS_AHEAD):
@@ -653,6 +659,7 @@ def _signal_group(mem, item, time):
 
 @inlined
 def _sleep(mem, warp, kind, number, phase):
+    """Put a warp to sleep until `phase` of the barrier (`kind`, `number`) completes, see `_wake_block`."""
     mem[mem[warp + W_PLACE]] = FOREVER
     mem[warp + W_WAIT] = kind
     mem[warp + W_WAIT_RING] = number
@@ -689,6 +696,11 @@ def _wait_for_slot(mem, warp, ins, t):
 
 @inlined
 def _wait_for_parts(mem, warp, t):
+    """Return the stall reason of a WAIT_PARTS instruction; ISSUING if all partial sums of the item are in L2.
+
+    A warp that sleeps leaves its block slot in the barrier of the reduction group (plus 1, as 0 means none),
+    which the last signal wakes (`_signal_group`).
+    """
     item = mem[warp + W_ITEM_ROW]
     barrier = mem[AT_GROUP] + mem[item + T_GROUP] * R_FIELDS
     if mem[barrier + R_DONE] < (mem[item + T_PARTS] - 1) * mem[N_PART_SIGNALS]:

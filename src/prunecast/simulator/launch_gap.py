@@ -29,6 +29,11 @@ def with_prefetch(context: LaunchContext) -> tuple[WarpProgram, ...]:
 
 
 def _prefetching(program: WarpProgram, stages: int) -> WarpProgram:
+    """Return a producer program that copies the weights of the first `stages` k-steps in `begin`, by AHEAD.
+
+    The copies of k-steps then apply to all other steps (IN_TURN). Programs without copies of A stay
+    unchanged.
+    """
     copies = tuple(i for i in program.step if i.op is Op.COPY_A)
     if not copies:
         return program

@@ -71,6 +71,7 @@ def _coarseness(context: LaunchContext) -> int:
 
 
 def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: float) -> Machine:
+    """Return the sizes and costs of the GPU; `clock_hz` converts rates per second to ticks per KiB."""
     plan, gpu = context.plan, context.gpu
     # For every byte that enters L2, read or stored, DRAM writes the fraction `write_back` of a byte
     written = round(rules.write_back * ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
@@ -217,6 +218,10 @@ def _pipe_ticks(instruction: Instruction, dtype: str, tensor: str, gpu: GpuSpec)
 
 
 def _work(context: LaunchContext, rules: MemoryRules, coarse: int) -> Work:
+    """Return the work items and the numbers of their segments (see `Work`).
+
+    `coarse` is the number of k-steps of the plan that one k-step of the engine represents.
+    """
     plan = context.plan
     work, shape = plan.work, plan.shape
     block_k = shape.block_k * coarse

@@ -169,6 +169,7 @@ def run_result(
 
 
 def _utilisation(lowered: Lowered, run: State, cycles: int) -> dict[str, float]:
+    """Return unit -> busy ticks / (cycles * TICKS), at most 1, as mean over sub-partitions or SMs."""
     machine, span = lowered.machine, cycles * engine.TICKS
     partitions = machine.sms * machine.partitions
     busy_ticks: dict[str, Any] = {
@@ -183,6 +184,7 @@ def _utilisation(lowered: Lowered, run: State, cycles: int) -> dict[str, float]:
 
 
 def _account(plan: KernelPlan, lowered: Lowered, run: State, cycles: int) -> _Account:
+    """Return the cycles of a run for the attribution, taken from the SM that is busy longest (`critical`)."""
     machine = lowered.machine
     critical = int(np.argmax(run.sm[:, engine.S_BUSY]))
     work = tensor_cycles(lowered, run)
