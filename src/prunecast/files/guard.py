@@ -133,6 +133,7 @@ def _check_file(output: OutputFile) -> None:
 
 
 def _check_folder(output: OutputFolder) -> None:
+    """Raise BadInput unless the folder of an output exists and can be written, or can be created."""
     what, folder = output.what, output.path
     try:
         if folder.exists() and not folder.is_dir():

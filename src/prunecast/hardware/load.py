@@ -76,6 +76,11 @@ def with_relative(document: Mapping[str, Any], relative: Mapping[str, Any], wher
 def _carried(
     name: str, entry: Mapping[str, Any], document: Mapping[str, Any], relative: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the entry of a quantity that a file lacks, carried over from the GPU `relative` of its `like`.
+
+    The value is scaled by the ratios of the quantities in `IN_PROPORTION`. It becomes a guess, except for a
+    datasheet value of the same architecture.
+    """
     same = document.get("compute_capability") == relative["compute_capability"]
     if name not in IN_PROPORTION and same and entry["kind"] == "datasheet":
         return dict(entry)

@@ -78,6 +78,11 @@ def occupancy(resources: BlockResources, gpu: GpuSpec) -> Occupancy:
 
 
 def _blocks_by_registers(resources: BlockResources, warps: int, gpu: GpuSpec) -> int:
+    """Return how many blocks of `warps` warps the registers of an SM allow; 0 if a thread needs too many.
+
+    Registers are allocated per warp in units of `register_allocation_per_warp`, and the warps of an SM are
+    spread evenly over its sub-partitions, each of which has its own registers (CUDA occupancy calculator).
+    """
     if resources.registers_per_thread > gpu.registers_per_thread:
         return 0
     if resources.registers_per_thread == 0:

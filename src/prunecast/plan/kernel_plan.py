@@ -277,6 +277,7 @@ def _text_of(programs: tuple[WarpProgram, ...]) -> bytes:
 
 
 def _check_work(plan: KernelPlan) -> None:
+    """Raise PlanDoesNotFit unless the work list fits the blocks, programs and resources of a plan."""
     work, items = plan.work, plan.work.tile.size
     if any(column.shape != (items,) for column in work[1:]):
         raise PlanDoesNotFit(f"{plan.kernel}: work list columns must all have {items} entries")

@@ -101,6 +101,7 @@ def derive(raw: Raw) -> dict[str, Derived]:
 
 
 def _latency(r: Mapping[str, Any]) -> dict[str, Derived]:
+    """Return latencies in SM cycles; raw numbers are cycles of one read in a chain of dependent reads."""
     chain = "dependent reads by one thread"
     found = {
         "shared_latency_cycles": Derived(round(r["shared_cycles"]), chain),
@@ -115,6 +116,7 @@ def _latency(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _bandwidth(r: Mapping[str, Any]) -> dict[str, Derived]:
+    """Return rates of L2 and DRAM in bytes per second; `read_N_mib` are the rates of reads of N MiB."""
     reads = {
         int(m.group(1)): float(value)
         for key, value in r.items()
@@ -164,6 +166,11 @@ def _half_kept(r: Mapping[str, Any], readers: str) -> float:
 
 
 def _tensor(r: Mapping[str, Any]) -> dict[str, Derived]:
+    """Return the latency of wgmma and the share of the tensor peak that mma.sync reaches.
+
+    A sub-partition of sm_90 does 512 fp16 FMA per cycle. An m64n256k16 has 262,144 FMA, 128 cycles of an SM;
+    an m16n8k16 has 2048 FMA, and two warps of a sub-partition issue one each in `cycles`.
+    """
     found: dict[str, Derived] = {}
     wide, latency = r.get("wgmma_n256_1_groups_batch_64_cycles"), r.get("wgmma_n256_1_groups_batch_1_cycles")
     if wide and latency:
@@ -181,6 +188,11 @@ def _tensor(r: Mapping[str, Any]) -> dict[str, Derived]:
 
 
 def _waiting(r: Mapping[str, Any]) -> dict[str, Derived]:
+    """Return latencies of barriers and stores in SM cycles, rates of stores, and the time of a graph launch.
+
+    A store benchmark writes 64 KiB per SM. `issue_cycles` is the time until all stores are issued,
+    `done_cycles` until they are complete.
+    """
     store = "store_128_rows_1_blocks_pitch_512"
     everyone = [
         value for key, value in r.items() if re.fullmatch(r"store_128_rows_\d\d+_blocks.*issue_cycles", key)

@@ -147,6 +147,11 @@ def mma_configs(gpu: GpuSpec, dtype: str, tensor: str) -> Iterator[TileConfig]:
 def _mma_config(
     form: TileForm, gpu: GpuSpec, dtype: str, tensor: str, step_row_bytes: int, stages: int
 ) -> TileConfig:
+    """Return the config of a form of tile on mma.sync, or on CUDA cores if `tensor` is `none`.
+
+    A stage contains the weights of a k-step, in whole lines, and its rows of B; `step_row_bytes` are the
+    bytes of a row of A in a k-step.
+    """
     element = DTYPE_BYTES[dtype]
     shape = BlockShape(form.block_m, form.block_n, step_row_bytes // element)
     weights = weight_bytes(shape.block_m, shape.block_k, element, sparse=tensor.startswith("sparse-"))

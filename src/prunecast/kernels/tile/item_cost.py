@@ -86,6 +86,13 @@ class _ConfigCosts(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _config_costs(config: TileConfig, gpu: GpuSpec) -> _ConfigCosts:
+    """Return the costs of an item that do not depend on its tile.
+
+    All forms: `tensor` = FMA of a k-step / rate of the tensor pipes; `fix_up` = (4 block_m block_n / L2 port
+    rate + L2 latency) * `fix_up_over_transfer`. On wgmma, producer warps gather B (`gathers`): their issues
+    and waits, and the epilogue, are those of `programs/gather.py`. On mma and CUDA cores, the same warps copy
+    and multiply, one after the other (`chain`).
+    """
     costs, shape = load_costs("prunecast.kernels.tile", gpu.compute_capability), config.shape
     gathers = config.tensor_path == "wgmma" and not config.is_sparse
     passing = config.operand_bytes_per_warp_per_k16 * config.consumer_warps

@@ -96,6 +96,7 @@ def library_kernels(gpu: GpuSpec, dtype: str, row_bytes: int = VECTOR_BYTES) -> 
 
 
 def _kernels(family: Row, gpu: GpuSpec, dtype: str) -> Iterator[LibraryKernel]:
+    """Yield the kernels of a family of cuBLAS, of the rows of the table and all widths that a row names."""
     for row in _rows(family, dtype):
         sides = numbers(row["block_n"])
         for side in sides if len(sides) == 1 else range(sides[0], sides[1] + 1, SIDE_STEP):
@@ -146,6 +147,10 @@ def _config(family: Row, row: Row, block_n: int, gpu: GpuSpec, dtype: str) -> Ti
 
 
 def _part(family: Row, row: Row, block_m: int, block_n: int, element: int) -> WarpPart | None:
+    """Return the part of a tile (rows, tokens) of a warp or warpgroup, with the FMA of an instruction.
+
+    Return None if no instruction fits. `element` are the bytes of an element of A and B.
+    """
     if family["path"] != "wgmma":
         # The table is for elements of 2 bytes; an instruction on CUDA cores performs one FMA per lane
         fma = int(family["instruction_fma"])

@@ -146,6 +146,7 @@ def _table(gpu: GpuSpec, dtype: str, row_bytes: int) -> Table:
 
 
 def _entry(kernel: LibraryKernel, gpu: GpuSpec) -> dict[str, float]:
+    """Return the numbers of a kernel by which `rank` compares kernels, one row of its arrays."""
     config, steps = kernel.config, _step_cycles(kernel, gpu)
     return {
         **kernel.rules,

@@ -167,6 +167,10 @@ class _Pieces(NamedTuple):
 def _programs(
     elements: ElementMap, n: int, work: WorkList, config: _CsrConfig, dtype: str, gpu: GpuSpec
 ) -> tuple[WarpProgram, ...]:
+    """Return the warp programs of a launch: with one token those of the vector kernel, else `csr_programs`.
+
+    Issue slots per element = mean slots + `missed_slots` * share of reads of B that miss L1 + slots of odd N.
+    """
     costs, element_bytes = cusparse_costs(gpu.compute_capability), DTYPE_BYTES[dtype]
     if n == 1:
         return one_token_programs(element_bytes, costs, np.diff(elements.row_start).astype(np.int64))

@@ -125,6 +125,7 @@ CUSPARSELT = Kernel(
 
 @lru_cache(maxsize=64)
 def _kernels(gpu: GpuSpec, dtype: str) -> tuple[LibraryKernel, ...]:
+    """Return the 2:4 kernels of the library: those of cuBLAS that `_family` allows, made sparse."""
     tensor_fma_per_clk(gpu, dtype, "sparse-mma")  # raises BadInput if the GPU cannot run it
     least_rows, least_tokens = (int(_family(gpu)[name]) for name in ("least_rows", "least_tokens"))
     # On sm_90 the 2:4 kernels for int8 have the tiles of fp8; those of dense int8 are older kernels

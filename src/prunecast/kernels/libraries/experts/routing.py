@@ -72,6 +72,10 @@ def expert_loads(experts: int, per_token: int, tokens: int, routing: str = DEFAU
 
 
 def _binomial_quantiles(experts: int, per_token: int, tokens: int) -> Loads:
+    """Return the quantiles (i + 0.5) / experts of the binomial distribution of an expert's tokens.
+
+    Above `FEWEST_EXACT` tokens, where loads differ by less than a percent, all loads are the mean.
+    """
     share = per_token / experts
     middle = (np.arange(experts) + 0.5) / experts
     if tokens > FEWEST_EXACT:
@@ -94,6 +98,11 @@ def _binomial_quantiles(experts: int, per_token: int, tokens: int) -> Loads:
 
 
 def _power_law_quantiles(experts: int, per_token: int, tokens: int, exponent: float) -> Loads:
+    """Return the quantiles (i + 0.5) / experts of the truncated power law, scaled to the number of pairs.
+
+    With density x^-A on [low, high], quantile u is (low^(1-A) + u (high^(1-A) - low^(1-A)))^(1/(1-A)),
+    and low (high / low)^u for A = 1.
+    """
     places = per_token * tokens
     low, high = (1.0, max(0.8 * tokens, 1.0)) if places > experts else (0.01, 2.0)
     middle, power = (np.arange(experts) + 0.5) / experts, 1.0 - exponent

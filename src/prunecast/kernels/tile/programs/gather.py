@@ -168,6 +168,11 @@ def copy_overhead(config: TileConfig) -> tuple[Charge, ...]:
 
 
 def _consumer(config: TileConfig, item: Code, scattered: bool) -> WarpProgram:
+    """Return the program of the consumer warps, which multiply with wgmma and store C.
+
+    `item` are the instructions that read the item's list entry; `scattered` is True if rows of C are not
+    contiguous.
+    """
     # Operands of 2:4 instructions occupy the shared-memory port for less time than their bytes suggest
     of_sparse = Charge("sparse_operand_share", config.operand_bytes_per_warp_per_k16, "operand_bytes")
     leave = sparse_end_of_item(config) if config.is_sparse else end_of_item(config, scattered)

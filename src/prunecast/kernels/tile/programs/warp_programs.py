@@ -140,6 +140,7 @@ def _register_programs(config: TileConfig, b_access: str) -> tuple[WarpProgram, 
 
 
 def _worker(config: TileConfig, b_access: str, *, fill: Code, step: Code) -> WarpProgram:
+    """Return the program of warps that both copy and multiply; `fill` is for the first pipeline stages."""
     return WarpProgram(
         role="worker",
         warps=config.consumer_warps,
