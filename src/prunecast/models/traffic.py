@@ -181,6 +181,10 @@ def _rows_of_items(plan: KernelPlan, read: RowsRead, b_key: _Int64Array, b_bytes
 
     If no tile is split there is one segment, since every item reads all rows that its tile keeps. Kept
     columns are modelled as evenly spaced: the k-th of a tile's K' columns is at k / K' of A's columns.
+
+    Parameters
+    ----------
+    b_key, b_bytes : (items,) index of the item's token range, and bytes of all rows of B in it
     """
     work, kept = plan.work, np.maximum(plan.tiles.kept_per_tile, 1)[plan.work.tile].astype(np.float64)
     parts = int(work.parts.max(initial=1))

@@ -116,6 +116,7 @@ NOTHING, ON_FULL, ON_EMPTY, ON_SYNC, ON_GROUP = range(5)
 GREEDY_OLDEST, GREEDY_YOUNGEST, ROUND_ROBIN, OLDEST = range(4)
 HARDWARE, STATIC = range(2)
 
+# Members of `Op` and `When` as integers, which compiled code compares with columns of instructions
 ISSUE, FMA = int(Op.ISSUE), int(Op.FMA)
 COPY_A, COPY_B, GATHER_B = int(Op.COPY_A), int(Op.COPY_B), int(Op.GATHER_B)
 LOAD_A, LOAD_B, LOAD_INDEX = int(Op.LOAD_A), int(Op.LOAD_B), int(Op.LOAD_INDEX)

@@ -439,7 +439,7 @@ class ModelSearch:
         layer = self.workload.layers[name]
         if layer.shape not in self._packed:
             nothing_kept = parse_pattern("2:4").map(np.zeros(layer.shape, dtype=np.bool_))
-            _, n = self._passes_of(name)[0]
+            _, n = self._passes_of(name)[0]  # the first pass stands for all of them
             launches = self._launches("2:4", nothing_kept, n)
             self._packed[layer.shape] = _share(launches, layer.shape[0], packed_bytes)
         return layer.count * self._packed[layer.shape]

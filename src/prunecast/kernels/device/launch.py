@@ -59,10 +59,14 @@ class LaunchError(RuntimeError):
 
 
 class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute: `value` is a union of 64 bytes. Kind: definition, CUDA driver API."""
+
     _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16))
 
 
 class _Config(ctypes.Structure):
+    """CUlaunchConfig: order and sizes of the fields are those of C. Kind: definition, CUDA driver API."""
+
     _fields_ = (
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
@@ -93,6 +97,7 @@ def answer_of(function: Callable[..., int], *arguments: Any) -> int:
 
 
 def _bind_context() -> None:
+    """Make the primary context of the current device, which frameworks use, the context of this thread."""
     context = ctypes.c_void_p()
     driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), _current_device())
     driver().cuCtxSetCurrent(context)

@@ -151,7 +151,7 @@ def csr_runner(kept: PrunedMap, inputs: Inputs, stream: Any) -> Runner:
     row = np.repeat(np.arange(elements.m), elements.kept_per_row)
     values = rounded(cp.asarray(inputs.weights[row, elements.column_index]), inputs.dtype)
     sets = inputs.sets((DTYPE_BYTES[inputs.dtype] + INDEX_BYTES) * elements.kept_count)
-    own_sets = min(sets, 24)
+    own_sets = min(sets, 24)  # each set is a copy of the values, whereas B and C are slices. Kind: choice
     products = [
         CsrProduct(stream, elements, values if i == 0 else values.copy(), inputs.n, inputs.dtype)
         for i in range(own_sets)

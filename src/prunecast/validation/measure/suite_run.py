@@ -83,7 +83,7 @@ class _Bench:
         """
         elements, size = pool_elements(case), output_bytes(case)
         if self._pool[0] != case.dtype or self._pool[1].size != elements:
-            self._pool = ("", None)
+            self._pool = ("", None)  # free the old buffer before the new one is allocated
             self._pool = (case.dtype, random_pool(elements, case.dtype))
         if self._outputs.size != size:
             self._outputs = cp.empty(0, cp.uint8)

@@ -133,6 +133,7 @@ def _whole(run: Pass, device: str) -> Callable[[nn.Module], Forward]:
 
     def call(model: nn.Module) -> Forward:
         plain = getattr(model, "_orig_mod", model)
+        # Only decoders keep a cache; encoders, which have a pooler, may have the entry in their config, too
         may_cache = getattr(plain.config, "use_cache", False) and not hasattr(plain, "pooler")
         options: dict[str, Any] = {"use_cache": False} if may_cache else {}
         if "logits_to_keep" in inspect.signature(plain.forward).parameters:

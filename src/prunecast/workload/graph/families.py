@@ -121,6 +121,10 @@ def families_of(rows: Mapping[str, Any]) -> dict[str, Family]:
 
 
 def _family(rows: Mapping[str, Any], name: str) -> Family:
+    """Return a family with the facts and tables of its entry, added to those of the family in `like`.
+
+    An entry replaces single facts, and single keys of a table.
+    """
     own = dict(rows[name])
     parent = own.pop("like", None)
     base = _family(rows, parent) if parent else None
