@@ -131,8 +131,8 @@ def gained_cycles(context: LaunchContext, sm_finish: Cycles) -> float:
 
 
 LAUNCHES = 12
-"""Launches of the series that `series_ends` follows. Kind: choice. For 132 random ends the head start is
-within 3 % of the prologue of its value for 400 launches."""
+"""Launches of the series that `series_ends` follows. Kind: choice, for 132 random ends the head start differs
+from that of 400 launches by at most 3 % of the prologue."""
 
 
 def series_ends(sm_finish: Cycles, before_b: float) -> Cycles:
