@@ -54,15 +54,22 @@ N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS 
 N_MOST_UNWRITTEN, G_UNWRITTEN, G_PREFETCHED, G_OTHERS_READ = range(91, 95)
 SCALARS = 95
 
-# Instruction columns
+# Instruction columns: fields of `plan.program.Instruction`, in the units of `lower._row`
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
 I_POSTED, I_LINE_COST, I_PIECE_COST, I_FETCHED, I_QUEUED, I_LATE, I_WHOLE = range(10, 17)
 I_FIELDS = 17
-# Item columns
+# Item columns, from `item_rows.items`. K-steps, and columns that are multiplied (MULTIPLIED: kept ones and
+# padding) and kept (KCOUNT); KFIRST and STEPFIRST are the item's first kept column and first k-step of
+# weights, counted over all tiles; TOKENBLOCK is its token range. The others are as in `WorkList`
 T_TILE, T_STEPS, T_KCOUNT, T_KFIRST, T_STEPFIRST, T_ROWS, T_TOKENS, T_TOKENBLOCK = range(8)
 T_GROUP, T_PARTS, T_OWNER, T_MULTIPLIED = range(8, 12)
 T_FIELDS = 12
-# Warp columns
+# Warp columns. PLACE: address of the ready time. SINCE, REASON: cycle from which the warp waits, and why.
+# BASE: k-steps of the block's earlier items. LOADED: cycle in which the last loads have arrived. MMA_LAST,
+# _PREVIOUS: cycles in which the last two groups of tensor instructions are complete. WAIT, WAIT_RING,
+# WAIT_PHASE: kind, number and phase of the barrier that the warp sleeps on. AGE: number of the warp in order
+# of placement. INDEX, SLOT: warp in its block, and block slot of the chip. SM, PART, ITEM_ROW: addresses of
+# rows. RANK: index in role
 W_PLACE, W_SINCE, W_REASON, W_SEGMENT, W_PC, W_ITEM, W_STEP, W_BASE, W_LOADED = range(9)
 W_MMA_LAST, W_MMA_PREVIOUS, W_WAIT, W_WAIT_RING, W_WAIT_PHASE, W_AGE, W_INDEX = range(9, 16)
 W_SLOT, W_SM, W_PART, W_ROLE, W_RANK, W_ITEM_ROW = range(16, 22)
@@ -71,17 +78,26 @@ W_ARRIVED = 22
 `STEPS_AHEAD`; 0 if there are none."""
 STEPS_AHEAD = 8
 W_FIELDS = W_ARRIVED + STEPS_AHEAD
-# Block slot columns
+# Block slot columns: warps that have not ended, first item, and cycle in which all stores are done
 B_LIVE, B_FIRST_ITEM, B_STORED = range(3)
 B_FIELDS = 3
-# Barrier columns
+# Barrier columns. PENDING, EXPECTED: arrivals left in this phase, and of a phase. LATEST: cycle of the latest
+# arrival. DONE, DONE_TIME: completed phases, and cycle in which the last one completed. WRITTEN: ticks of the
+# shared-memory port of data that arrive for the phase. Of a reduction group, PENDING is the slot of the owner
+# that sleeps plus 1, and DONE the number of signals
 R_PENDING, R_LATEST, R_DONE, R_DONE_TIME, R_EXPECTED, R_WRITTEN = range(6)
 R_FIELDS = 6
-# Sub-partition columns
+# Sub-partition columns. FREE: cycle from which the scheduler can issue. GREEDY, LAST: row of the warp that
+# issued last, or -1; GREEDY only if it has not ended. TENSOR_FREE, TENSOR_BUSY, FMA_FREE: servers, in ticks.
+# ISSUED: warp instructions. SM: its index. STALL, LOOK, READY: addresses of the SM's stalls, of the next
+# cycle in which a warp may issue, and of the first ready time
 P_FREE, P_GREEDY, P_LAST, P_TENSOR_FREE, P_TENSOR_BUSY, P_FMA_FREE, P_ISSUED = range(7)
 P_SM, P_STALL, P_LOOK, P_READY = range(7, 11)
 P_FIELDS = 11
-# SM columns
+# SM columns. _FREE and _BUSY of the L2 port, shared memory, stores and gathers: servers, in ticks. BLOCKS:
+# resident blocks. BUSY_SINCE, BUSY: cycle in which the SM got a block, and cycles with blocks before. ITEMS:
+# begun items. FIRST_MMA, LAST_MMA: cycles of tensor instructions. ON_GROUP: warps that sleep until partial
+# sums arrive
 S_PORT_FREE, S_SHARED_FREE, S_BLOCKS, S_BUSY_SINCE, S_BUSY, S_ITEMS, S_PORT_BUSY = range(7)
 S_SHARED_BUSY, S_FIRST_MMA, S_LAST_MMA, S_STORE_FREE, S_STORE_BUSY = range(7, 12)
 S_GATHER_FREE, S_GATHER_BUSY, S_ON_GROUP = range(12, 15)

@@ -107,6 +107,8 @@ def plan_csr(
         raise PlanDoesNotFit(
             f"csr: a block of {resources.threads} threads does not fit on an SM of {gpu.name}"
         )
+    # The grid of the plan has as many work lists as there are block slots; the CTAs of the library, of which
+    # `together` are resident, are dealt out to them `per_deal` at a time
     tiles = row_tile_map(elements)
     rows = raster_items(tiles.kept_per_tile, n=n, block_n=shape.block_n)
     sms = resident * gpu.sm_count
