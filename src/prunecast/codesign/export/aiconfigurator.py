@@ -134,19 +134,19 @@ def tables(times: ServingTimes) -> list[PerfTable]:
     return found
 
 
-def documents(times: ServingTimes) -> dict[str, Any]:
-    """Return relative path -> content, for each YAML file of the folder."""
+def documents(times: ServingTimes, found: Sequence[PerfTable]) -> dict[str, Any]:
+    """Return relative path -> content, for each YAML file of the folder that contains the tables `found`."""
     system = system_name(times.gpu)
-    found: dict[str, Any] = {
+    files: dict[str, Any] = {
         f"{system}.yaml": system_yaml(times.gpu, peaks(times)),
         "query_versions.yaml": {
             "schema_version": 1,
             "defaults": {BACKEND: {"current": VERSION, "previous": None}},
         },
     }
-    for table in tables(times):
+    for table in found:
         path = f"data/{system}/{table.family}/{BACKEND}/{VERSION}/collection_meta.yaml"
-        meta = found.setdefault(
+        meta = files.setdefault(
             path,
             {
                 "schema_version": 1,
@@ -156,7 +156,7 @@ def documents(times: ServingTimes) -> dict[str, Any]:
             },
         )
         meta["tables"][f"{table.name}_perf"] = {"status": "complete"}
-    return found
+    return files
 
 
 def _row(gpu: GpuSpec, op: str, seconds: float, **keys: Any) -> dict[str, Any]:

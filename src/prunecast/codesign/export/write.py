@@ -64,12 +64,12 @@ def check_empty(folder: Path) -> None:
 
 
 def _write_systems(folder: Path, times: ServingTimes) -> None:
-    system = aiconfigurator.system_name(times.gpu)
-    for path, content in aiconfigurator.documents(times).items():
+    system, found = aiconfigurator.system_name(times.gpu), aiconfigurator.tables(times)
+    for path, content in aiconfigurator.documents(times, found).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml_text(content), encoding="utf-8")
-    for table in aiconfigurator.tables(times):
+    for table in found:
         place = f"data/{system}/{table.family}/{aiconfigurator.BACKEND}/{aiconfigurator.VERSION}"
         write_parquet(table.rows, folder / place / f"{table.name}_perf.parquet")
 
