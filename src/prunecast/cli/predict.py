@@ -1,7 +1,7 @@
 """`prunecast predict`: predict dense and sparse times of each layer, with crossovers, notes and a verdict."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -153,26 +153,18 @@ def _crossovers(table: "PredictionTable") -> list[Cells]:
     density = {
         (c.layer, c.kernel): "never" if c.density is None else f"{c.density:.0%}" for c in table.crossovers
     }
-    layers = dict.fromkeys(crossover.layer for crossover in table.crossovers)
+    # The crossovers of layers of equal size may still differ where the time hardly depends on the density
+    sizes = {row.layer: (row.m, row.k, row.n) for row in table}
+    alike: dict[tuple[int, int, int], list[str]] = {}
+    for layer in dict.fromkeys(crossover.layer for crossover in table.crossovers):
+        alike.setdefault(sizes[layer], []).append(layer)
     return [
         {
             "layer": _named(names),
             **{k: _range([density.get((layer, k), "-") for layer in names]) for k in kernels},
         }
-        for names in _alike(table, layers)
+        for names in alike.values()
     ]
-
-
-def _alike(table: "PredictionTable", layers: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the layers in groups of equal shape and number of tokens.
-
-    The crossovers of a group may still differ where the time hardly depends on the density.
-    """
-    sizes = {row.layer: (row.m, row.k, row.n) for row in table}
-    alike: dict[tuple[int, int, int], list[str]] = {}
-    for layer in layers:
-        alike.setdefault(sizes[layer], []).append(layer)
-    yield from alike.values()
 
 
 def _named(layers: Sequence[str]) -> str:

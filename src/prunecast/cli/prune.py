@@ -89,12 +89,15 @@ def prune(
         raise BadInput("--even needs a latency budget: give --latency or --speedup too")
     if output is None:
         raise BadInput("wanted -o FOLDER for the pruned weights, or a time: --latency or --speedup")
+    from prunecast.codesign import prune as prune_layers
+    from prunecast.codesign.recipe_maps import recipe_of
+
     if not pattern:
-        _check_not_pruned(weights)
+        known = recipe_of(weights)
+        if known is not None:
+            raise BadInput(f"{weights} is pruned already, {known.pattern}: give --pattern to prune it again")
         pattern = "dense" if budget.remove and sparsity is None else "tile-wise:128"
     _check_no_budget(pattern, budget, solutions)
-    from prunecast.codesign import prune as prune_layers
-
     recipe = prune_layers(
         budget.source(weights),
         pattern=pattern,
@@ -109,15 +112,6 @@ def prune(
     )
     rows = [layer.row() for layer in recipe.layers]
     deliver(printed, Report(recipe.document(), rows, lambda page: _show(recipe, page)))
-
-
-def _check_not_pruned(weights: str) -> None:
-    """Raise BadInput for a folder with a recipe, which is pruned again only if `--pattern` is given."""
-    from prunecast.codesign.recipe_maps import recipe_of
-
-    recipe = recipe_of(weights)
-    if recipe is not None:
-        raise BadInput(f"{weights} is pruned already, {recipe.pattern}: give --pattern to prune it again")
 
 
 GUIDES = ("gpu", "tokens")

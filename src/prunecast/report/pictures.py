@@ -75,6 +75,8 @@ def svg_text(axes: Axes, label: str, *, salt: str) -> str:
     label : text for screen readers (`aria-label`), which is escaped here
     salt : text that differs between the plots of a page, so that their element ids differ
     """
+    from markupsafe import escape
+
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt}):
         figure = cast(Figure, axes.get_figure(root=True))
@@ -85,17 +87,12 @@ def svg_text(axes: Axes, label: str, *, salt: str) -> str:
     svg = re.sub(r'<g id="tip:([^"]*)"', r'<g data-tip="\1"', svg)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', _opening(label), svg, count=1)
+    name = str(escape(label)).replace("\\", "\\\\")
+    opening = rf'<svg role="img" aria-label="{name}" viewBox="\1">'
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', opening, svg, count=1)
     for colour, css in _CSS.items():
         svg = svg.replace(colour, css)
     return re.sub(r"\n\s*", "\n", svg).strip()
-
-
-def _opening(label: str) -> str:
-    from markupsafe import escape
-
-    name = str(escape(label)).replace("\\", "\\\\")
-    return rf'<svg role="img" aria-label="{name}" viewBox="\1">'
 
 
 class MeasuredPoint(NamedTuple):

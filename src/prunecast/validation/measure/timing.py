@@ -177,7 +177,11 @@ def sustain(
     Power is the difference of the driver's energy counter divided by the time, between two updates of the
     counter (about ten per second). It is None if there are fewer than three updates.
     """
-    _replay_for(stream, c, WARM_UP_S)
+    began = time.perf_counter()
+    while time.perf_counter() - began < WARM_UP_S:
+        for _ in range(8):
+            c.replay()
+        stream.synchronize()
     sample, began = Sample([], []), time.perf_counter()
     ticks: list[tuple[float, float]] = []
     while time.perf_counter() - began < SUSTAINED_S:
@@ -190,14 +194,6 @@ def sustain(
     # The first reading may be long after an update of the counter.
     (start_s, start_mj), (stop_s, stop_mj) = ticks[1], ticks[-1]
     return sample, (stop_mj - start_mj) * 1e-3 / (stop_s - start_s)
-
-
-def _replay_for(stream: Any, c: Contestant, seconds: float) -> None:
-    began = time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        for _ in range(8):
-            c.replay()
-        stream.synchronize()
 
 
 Raw = dict[str, Any]
