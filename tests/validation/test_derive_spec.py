@@ -127,11 +127,31 @@ def test_stores_of_all_sms_are_those_of_the_fastest_pitch():
     assert half["l2_store_bytes_per_s"].value == pytest.approx(found / 4)
 
 
-@pytest.mark.parametrize(("cycles", "share"), [(8.0, 1.0), (4.0, 1.0), (16.0, 0.5), (32.0, 0.25)])
-def test_the_share_of_mma_is_at_most_one(cycles, share):
-    """Two warps multiply 2 x 16 x 8 x 16 elements; a sub-partition does 512 FMA per cycle."""
-    found = derive({"tensor": {"mma_dense_8_chains_8_warps_cycles": cycles}})
+@pytest.mark.parametrize(
+    ("base", "cycles", "share"),
+    [
+        *(
+            ("h200-sxm", cycles, share)
+            for cycles, share in ((8.0, 1.0), (4.0, 1.0), (16.0, 0.5), (32.0, 0.25))
+        ),
+        *(("a100-sxm4-80gb", cycles, share) for cycles, share in ((8.0, 1.0), (16.0, 1.0), (32.0, 0.5))),
+    ],
+)
+def test_the_share_of_mma_is_at_most_one(base, cycles, share):
+    """Two warps multiply 2 x 16 x 8 x 16 elements; a sub-partition does 512 FMA per cycle, 256 on an A100."""
+    found = derive({"tensor": {"mma_dense_8_chains_8_warps_cycles": cycles}}, base)
     assert {name: each.value for name, each in found.items()} == {"mma_sync_share": share}
+
+
+def test_a_gpu_without_tensor_cores_has_no_share_of_their_peak():
+    assert derive({"tensor": {"mma_dense_8_chains_8_warps_cycles": 8.0}}, "gtx-1080-ti") == {}
+
+
+def test_stores_of_all_sms_are_those_of_the_base_where_the_raw_numbers_do_not_say():
+    stores = WAITING | {"store_128_rows_132_blocks_pitch_512_issue_cycles": 1000.0}
+    name, near = "l2_store_bytes_per_s", load_gpu("a100-sxm4-80gb")
+    found = derive({"waiting": stores}, near.name)[name].value
+    assert found == pytest.approx(65536 * near.sm_count / 1000.0 * near.max_clock_hz)
 
 
 def test_the_latency_of_a_warpgroup_needs_both_numbers():
@@ -159,7 +179,7 @@ def test_groups_that_failed_or_did_not_run_are_left_out():
 
 def test_a_measured_quantity_that_the_base_omits_is_appended(tmp_path, monkeypatch):
     found = {"l2_store_read_share": derive_spec.Derived(0.5, "stores of half lines")}
-    monkeypatch.setattr(derive_spec, "derive", lambda raw: found)
+    monkeypatch.setattr(derive_spec, "derive", lambda raw, base: found)
     path = tmp_path / "mine.toml"
     path.write_text(spec_file("a100-sxm4-80gb", document(), name="mine"))
     mine = load_gpu(str(path))

@@ -59,7 +59,7 @@ def calibrate(
     document = _measured(gpu, spec.with_suffix(RAW)) if raw is None else read_raw(raw)
     base = gpu or base_for(document.get("device") or {})
     write_text_aside(spec, spec_file(base, document, name=spec.stem))
-    found = CalibratedSpec(base=base, spec=str(spec), quantities=derive(document["raw"]))
+    found = CalibratedSpec(base=base, spec=str(spec), quantities=derive(document["raw"], base))
 
     def shown(page: "Page") -> None:
         page.table(found.cells(), words=("quantity", "how"))

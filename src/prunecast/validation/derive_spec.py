@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ LARGEST_RAW = 16 * MIB
 LONGEST_TEXT = 200
 LARGEST = 1e18
 Raw = Mapping[str, Mapping[str, Any]]
+USUAL_BASE = "h200-sxm"
+"""Base spec for raw results that do not name their device."""
 
 
 class Derived(NamedTuple):
@@ -71,22 +74,29 @@ class CalibratedSpec(Result):
 
 
 @checked
-def derive(raw: Raw) -> dict[str, Derived]:
+def derive(raw: Raw, base: str = USUAL_BASE) -> dict[str, Derived]:
     """Return a dict from name to value, with all quantities of a spec that can be derived from raw results.
 
     Groups of microbenchmarks that are missing in `raw`, or failed, give no quantities.
+
+    Parameters
+    ----------
+    raw : name of a group -> name of a result -> number
+    base : name or path of the spec with the quantities that no microbenchmark measures: FMA per clock of
+        tensor cores, and SMs and clock where `raw` does not contain them
 
     Raises
     ------
     BadInput : a group lacks a number, or contains an impossible one
     """
     found: dict[str, Derived] = {}
+    near = load_gpu(base)
     for group, rules in (
         ("latency", _latency),
         ("bandwidth", _bandwidth),
         ("kept", _kept),
-        ("tensor", _tensor),
-        ("waiting", _waiting),
+        ("tensor", partial(_tensor, near=near)),
+        ("waiting", partial(_waiting, near=near)),
     ):
         if group not in raw or "failed" in raw[group]:
             continue
@@ -165,11 +175,11 @@ def _half_kept(r: Mapping[str, Any], readers: str) -> float:
     return 0.0
 
 
-def _tensor(r: Mapping[str, Any]) -> dict[str, Derived]:
+def _tensor(r: Mapping[str, Any], near: GpuSpec) -> dict[str, Derived]:
     """Return the latency of wgmma and the share of the tensor peak that mma.sync reaches.
 
-    A sub-partition of sm_90 does 512 fp16 FMA per cycle. An m64n256k16 has 262,144 FMA, 128 cycles of an SM;
-    an m16n8k16 has 2048 FMA, and two warps of a sub-partition issue one each in `cycles`.
+    An m64n256k16 has 262,144 FMA, 128 cycles of an SM of sm_90, which does 2048 fp16 FMA per cycle. An
+    m16n8k16 has 2048 FMA, and two warps of a sub-partition issue one each in `cycles`.
     """
     found: dict[str, Derived] = {}
     wide, latency = r.get("wgmma_n256_1_groups_batch_64_cycles"), r.get("wgmma_n256_1_groups_batch_1_cycles")
@@ -179,15 +189,16 @@ def _tensor(r: Mapping[str, Any]) -> dict[str, Derived]:
             "one m64n256k16 with a wait behind it, less its 128 cycles and 20 of issue",
         )
     cycles = r.get("mma_dense_8_chains_8_warps_cycles")
-    if cycles:
-        share = 2048 / (cycles / 2) / 512
+    peak = near.tensor_fp16_fma_per_clk_per_sm / near.sub_partitions_per_sm
+    if cycles and peak:
+        share = 2048 / (cycles / 2) / peak
         found["mma_sync_share"] = Derived(
             round(min(share, 1.0), 3), "m16n8k16, 8 independent sums, two warps a sub-partition"
         )
     return found
 
 
-def _waiting(r: Mapping[str, Any]) -> dict[str, Derived]:
+def _waiting(r: Mapping[str, Any], near: GpuSpec) -> dict[str, Derived]:
     """Return latencies of barriers and stores in SM cycles, rates of stores, and the time of a graph launch.
 
     A store benchmark writes 64 KiB per SM. `issue_cycles` is the time until all stores are issued,
@@ -227,7 +238,10 @@ def _waiting(r: Mapping[str, Any]) -> dict[str, Derived]:
     }
     if everyone:
         found["l2_store_bytes_per_s"] = Derived(
-            65536 * r.get("sm_count", 132) / min(everyone) * r.get("max_clock_hz", 1.98e9),
+            65536
+            * r.get("sm_count", near.sm_count)
+            / min(everyone)
+            * r.get("max_clock_hz", near.max_clock_hz),
             "all SMs hand 64 KB each to L2",
         )
     return found
@@ -296,8 +310,6 @@ REPORTED = {
 SAME_MEMORY = 0.05
 """Largest relative difference of memory sizes of two GPUs of one model. Kind: choice, larger than the
 fraction of memory that the driver reserves."""
-USUAL_BASE = "h200-sxm"
-"""Base spec for raw results that do not name their device."""
 RELATIVE = re.compile(r"(?m)^like = ")
 
 
@@ -375,7 +387,7 @@ def spec_file(base: str, document: Mapping[str, Any], *, name: str) -> str:
     if is_known and not is_of_device(load_gpu(base), document["device"]):
         return _like_base(base, document, name, by)
     text = re.sub(r'(?m)^name = ".*"$', lambda _: f"name = {_quoted(name)}", spec_text(base), count=1)
-    for quantity, (value, how) in derive(document["raw"]).items():
+    for quantity, (value, how) in derive(document["raw"], base).items():
         block = rf'(?ms)^\[{quantity}\]\nvalue = .*?\nunit = "[^"]*"\n.*?(?=\n\[|\n# |\Z)'
         old = re.search(block, text)
         new = (
@@ -395,7 +407,7 @@ def _like_base(base: str, document: Mapping[str, Any], name: str, by: str) -> st
     capability = str(device["compute_capability"])
     if capability != str(near.compute_capability):
         raise BadInput(f"{base}: wanted a base of compute capability {capability}, that of the device")
-    found = {**reported(device), **derive(document["raw"])}
+    found = {**reported(device), **derive(document["raw"], base)}
     lines = [
         "schema = 1",
         f"name = {_quoted(name)}",
