@@ -3,7 +3,13 @@ import pytest
 
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources.weight_set import Layer
-from prunecast.workload.pruned_maps import MapMaker, fit_pattern, retained_importance, sparsity_retaining
+from prunecast.workload.pruned_maps import (
+    Guide,
+    MapMaker,
+    fit_pattern,
+    retained_importance,
+    sparsity_retaining,
+)
 
 
 def layer_of(name: str, m: int, scale: float) -> Layer:
@@ -52,3 +58,16 @@ def test_the_sparsity_that_retains_enough_is_the_highest_of_all_steps(wanted):
         if retained_importance(importance, pattern.prune({"": importance}, step / 1000)[""]) >= wanted
     ]
     assert sparsity_retaining(pattern, importance, wanted) == max(enough)
+
+
+def test_only_maps_of_guided_patterns_belong_to_a_kernel():
+    maker = MapMaker({"w": layer_of("w", 64, 1.0)}, "layer", remember=True)
+    guides = [
+        Guide(kernel, lambda _, tiles: float(tiles.kept_count), lambda *_: 1.0) for kernel in ("a", "b")
+    ]
+    options = {"sparsity": 0.5, "natural": False}
+    plain = [maker.map_of("w", "atp:16", guide=guide, **options) for guide in (None, *guides)]
+    assert plain[0] is plain[1] is plain[2]
+    guided = [maker.map_of("w", "atp:16:guided", guide=guide, **options) for guide in (*guides, guides[0])]
+    assert guided[0] is not guided[1]
+    assert guided[0] is guided[2]

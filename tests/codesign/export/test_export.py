@@ -5,12 +5,13 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
 from prunecast.cli import main
 from prunecast.codesign import predict, prune
-from prunecast.codesign.export import PassPredictor, export
+from prunecast.codesign.export import PassPredictor, aiconfigurator, export, llmservingsim
 from prunecast.codesign.export.aiconfigurator import tensor_rate
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
@@ -139,6 +140,25 @@ def test_peaks_are_two_operations_for_each_multiply_add_at_the_clock_of_full_loa
     assert tensor_rate(a100, a100.tensor_bf16_fma_per_clk_per_sm) == pytest.approx(
         312e12 * 1200 / 1410, rel=0.025
     )
+
+
+@pytest.mark.parametrize(
+    ("axis", "first", "last"),
+    [
+        (llmservingsim.CHUNKS[1:], 16, 8192),
+        (llmservingsim.HISTORY[1:], 512, 32768),
+        (llmservingsim.DECODES[1:], 1, 256),
+        (llmservingsim.CONTEXTS, 16, 32768),
+        (aiconfigurator.BYTES, 2**10, 2**28),
+        (aiconfigurator.PROMPT_BATCHES, 1, 32),
+        (aiconfigurator.PROMPTS[2:], 64, 16384),
+        ([1 + cached for cached in aiconfigurator.CONTEXTS[2:]], 64, 32768),
+    ],
+)
+def test_axes_of_tables_double_from_their_first_point_to_the_last(axis, first, last):
+    """Readers interpolate linearly between the points, or go on from the last ones."""
+    assert (axis[0], axis[-1]) == (first, last)
+    assert all(later == 2 * one for one, later in pairwise(axis))
 
 
 def read_bundle(folder):

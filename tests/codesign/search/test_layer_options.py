@@ -99,3 +99,70 @@ def test_slow_families_are_of_sizes_for_which_a_search_has_time(
     family: str, within: int, beyond: int
 ) -> None:
     assert within <= getattr(layer_options_module, LIMITS[family]) < beyond
+
+
+class Linear:
+    """Times of options that are the number of kept columns; records at which sparsities layers are pruned."""
+
+    def __init__(self) -> None:
+        self.grids: dict[object, object] = {}
+        self.pruned_at: list[float | None] = []
+
+    def dense(self, m: int, k: int, tokens: int) -> float:
+        return float(m * k)
+
+    def tile_curve(self, m: int, k: int, tokens: int, *, counts: range, **_: object) -> np.ndarray:
+        return np.array(counts, dtype=np.float64)
+
+    def two_of_four(self, pattern: str, mask: object, sparsity: float | None, size: object) -> float:
+        self.pruned_at.append(sparsity)
+        return 1.0
+
+
+def columns_of(m: int, k: int) -> dict[str, list[int]]:
+    """Pattern of tiles -> numbers of kept columns that are offered."""
+    importance = np.random.default_rng(0).random((m, k), np.float32)
+    found: dict[str, list[int]] = {}
+    for option in layer_options(importance, TileSums.of(importance, 64), 128, Linear(), families=("atp",)):  # type: ignore[arg-type]
+        found.setdefault(option.pattern, []).append(round(option.kept / m))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("m", "heights"), [(64, ["64"]), (127, ["64"]), (128, ["64", "128"]), (256, ["64", "128", "256"])]
+)
+def test_tiles_are_no_taller_than_the_layer(m: int, heights: list[str]) -> None:
+    offered = {pattern.removeprefix("atp:").split("x")[0] for pattern in columns_of(m, 64) if ":" in pattern}
+    assert offered == {*heights}
+
+
+@pytest.mark.parametrize(
+    ("k", "step"), [(64, 16), (1024, 16), (1025, 16), (1152, 32), (2048, 48), (4096, 80)]
+)
+def test_tiles_have_about_48_numbers_of_columns_in_whole_quanta(k: int, step: int) -> None:
+    offered = columns_of(64, k)
+    counts = sorted({*offered["atp:64x16x97-103"]})
+    assert counts == [*range(step, k, step)]
+    between = {kept for kept in range(step, k // 4, step // 4) if kept % step}
+    for pattern in ("atp:64", "atp:64x16x75-125", "atp:64x16x0-inf"):
+        assert {*offered[pattern]} == {*counts} | between
+    assert ("atp:64x8x97-103" in offered) == (k <= 1024)
+
+
+def test_2_of_4_in_tiles_is_pruned_at_three_sparsities_and_offered_in_steps_of_a_thirty_second() -> None:
+    importance = np.random.default_rng(0).random((128, 64), np.float32)
+    times = Linear()
+    found = layer_options(importance, TileSums.of(importance, 64), 128, times, families=("tvw",))  # type: ignore[arg-type]
+    assert times.pruned_at == [None, *(2 * [0.625, 0.75, 0.875])]
+    for pattern in ("tvw:128", "tvw:128:even"):
+        own = [option for option in found if option.pattern == pattern]
+        assert [option.sparsity for option in own] == [place / 32 for place in range(17, 29)]
+        assert [option.kept for option in own] == [round((1 - o.sparsity) * 128 * 64) for o in own]
+
+
+@pytest.mark.parametrize(("most", "is_even"), [(110, True), (111, False)])
+def test_tiles_are_even_up_to_a_tenth_above_the_mean(most: int, is_even: bool) -> None:
+    """The best quarter of two tiles of 400 columns: 200 columns, `most` of them in the first tile."""
+    ranked = np.zeros((2, 400))
+    ranked[0, :most], ranked[1, : 200 - most] = 1.0, 1.0
+    assert layer_options_module._are_even(ranked) == is_even

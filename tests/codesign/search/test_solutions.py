@@ -2,12 +2,15 @@
 
 import itertools
 import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from prunecast.codesign.search import Targets, prune_model
-from prunecast.codesign.search.solutions import DIFFERENT
+from prunecast.codesign.search.solutions import DIFFERENT, OFFERS, _differ, numbered_folders
 from prunecast.errors import BadInput
 
 RNG = np.random.default_rng(4)
@@ -72,3 +75,29 @@ def test_a_pruned_model_draws_and_prints_itself(found):
     assert len(figure.axes[0].lines) == 2
     assert len(str(found).splitlines()) == 1 + len(LAYERS)
     assert found._repr_html_().count("<tr>") == 1 + len(LAYERS)
+
+
+@pytest.mark.parametrize(("layers", "is_other"), [(1, True), (10, True), (11, False), (20, False)])
+def test_solutions_differ_if_a_tenth_of_their_layers_do(layers, is_other):
+    def solution(pattern, kernel="stspmm"):
+        rest = [SimpleNamespace(pattern="2:4", kernel="2:4")] * (layers - 1)
+        return SimpleNamespace(layers=[SimpleNamespace(pattern=pattern, kernel=kernel), *rest])
+
+    assert _differ(solution("atp:64"), solution("atp:128")) == is_other
+    assert _differ(solution("atp:64"), solution("atp:64", "tile-wise")) == is_other
+    assert not _differ(solution("atp:64"), solution("atp:64"))
+
+
+@pytest.mark.parametrize(("most", "last"), [(1, "out"), (2, "out-2"), (9, "out-9"), (100, "out-9")])
+def test_there_are_no_more_folders_than_solutions_or_restrictions(most, last):
+    folders = numbered_folders(Path("a/out"), most)
+    assert [folders[0], folders[-1]] == [Path("a/out"), Path(f"a/{last}")]
+    assert len(set(folders)) == len(folders) == min(most, 9)
+
+
+def test_restrictions_keep_what_their_names_say():
+    for name, (_, least_kept) in OFFERS.items():
+        removed = re.fullmatch(r"at most (\d+)% of a layer removed", name)
+        assert least_kept == (pytest.approx(1 - int(removed[1]) / 100) if removed else 0.0)
+        rows = re.fullmatch(r"equal tiles of (\d+) rows", name)
+        assert not rows or OFFERS[name][0] == f"atp:{rows[1]}"

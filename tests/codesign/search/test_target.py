@@ -13,7 +13,7 @@ from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
 from prunecast.codesign.search.option_times import OptionTimes, equal_tile_map
 from prunecast.codesign.search.prune_model import search_of
 from prunecast.codesign.search.target import prune_to_targets
-from prunecast.codesign.search.targets import Targets, parse_latency
+from prunecast.codesign.search.targets import ChosenLayer, ChosenMember, Limits, Targets, parse_latency
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileSums, parse_pattern
@@ -247,6 +247,52 @@ def test_latencies_as_people_write_them(text: str, share: float | None, seconds:
 def test_other_latencies_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="latency"):
         parse_latency(text)
+
+
+def test_the_tightest_time_is_the_limit_and_a_missing_one_is_none() -> None:
+    targets = Targets(latency_share=0.5, latency_s=6e-6, speedup=2.5, sparsity=0.25)
+    limits = targets.limits(10e-6, 1000)
+    assert limits == (10e-6, pytest.approx(4e-6), 750.0)
+    assert Targets(latency_s=6e-6).limits(10e-6, 1000) == (10e-6, 6e-6, np.inf)
+    assert Targets(latency_share=0.5, latency_s=3e-6).limits(10e-6, 1000).seconds == 3e-6
+    assert Targets(sparsity=0.0).limits(10e-6, 1000) == (10e-6, np.inf, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept", "is_met"),
+    [
+        (4e-6, 750.0, True),
+        (4.0001e-6, 750.0, False),
+        (4e-6, 750.0 * (1 + 0.9e-9), True),
+        (4e-6, 750.0 * (1 + 1.05e-9), False),
+    ],
+)
+def test_limits_are_met_up_to_rounding_of_the_weights(seconds: float, kept: float, is_met: bool) -> None:
+    assert Limits(10e-6, 4e-6, 750.0).are_met(seconds, kept) == is_met
+
+
+@pytest.mark.parametrize("name", ["latency_share", "latency_s", "speedup"])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan])
+def test_times_are_above_nothing_and_finite(name: str, value: float) -> None:
+    with pytest.raises(BadInput, match="must be"):
+        Targets(**{name: value})
+    assert getattr(Targets(**{name: 1e-9}), name) == 1e-9
+
+
+def test_matrices_of_one_launch_share_its_time_by_their_rows() -> None:
+    members = (ChosenMember("q", 96, 0.5, 0.9), ChosenMember("k", 32, 0.25, 0.95))
+    whole = {"layer": "q+k", "m": 128, "k": 64, "n": 8, "pattern": "2:4", "kernel": "2:4", "sparsity": None}
+    whole |= {"removed": 0.4, "retained_importance": 0.91, "seconds": 4e-6, "dense_seconds": 8e-6}
+    layer = ChosenLayer(**whole, members=members)
+    assert layer.names == ["q", "k"]
+    assert layer.speedup == 2.0
+    rows = layer.rows()
+    assert [(row["layer"], row["m"], row["removed"]) for row in rows] == [("q", 96, 0.5), ("k", 32, 0.25)]
+    assert [row["seconds"] for row in rows] == pytest.approx([3e-6, 1e-6])
+    assert [row["dense_seconds"] for row in rows] == pytest.approx([6e-6, 2e-6])
+    alone = ChosenLayer(**whole)
+    assert alone.rows() == [{**whole, "copies": 1}]
+    assert alone.names == ["q+k"]
 
 
 def test_no_target_at_all_is_refused() -> None:
