@@ -43,6 +43,7 @@ class TileConfig:
     tensor_limited : True if the tensor cores limit k-steps, see `TileForm.tensor_limited`
     element_bytes, output_bytes : bytes of one element of A and B, and of one element of C
     is_sparse : True if the weights are 2:4
+    tokens_first : True if tokens are the first operand of wgmma, see `TOKEN_FORM`
     consumer_warps : number of warps that multiply
     warps_per_part : number of warps that compute one part of C together: a warpgroup for wgmma, else one
     weight_bytes_per_k16 : bytes of packed weights of the tile per 16 kept columns, including the metadata of
@@ -66,6 +67,7 @@ class TileConfig:
     element_bytes: int = field(init=False, repr=False, compare=False)
     output_bytes: int = field(init=False, repr=False, compare=False)
     is_sparse: bool = field(init=False, repr=False, compare=False)
+    tokens_first: bool = field(init=False, repr=False, compare=False)
     consumer_warps: int = field(init=False, repr=False, compare=False)
     warps_per_part: int = field(init=False, repr=False, compare=False)
     weight_bytes_per_k16: int = field(init=False, repr=False, compare=False)
@@ -80,6 +82,7 @@ class TileConfig:
             "element_bytes": element_bytes,
             "output_bytes": OUTPUT_BYTES[self.dtype],
             "is_sparse": sparse,
+            "tokens_first": self.tensor == "wgmma" and self.shape[:2] == TOKEN_FORM,
             "consumer_warps": 4 * self.warpgroups if in_groups else self.resources.threads // 32,
             "warps_per_part": 4 if in_groups else 1,
             "weight_bytes_per_k16": packed,
@@ -242,11 +245,6 @@ tile runs in clusters and in fp8. Kind: CUDA source, `tile_tokens_shape.cuh`."""
 RUN = 32
 """Number of neighbouring columns that tiles keep or remove together in fp8. Kind: definition, K of wgmma
 m64nNk32."""
-
-
-def is_tokens_first(launched: TileConfig | KernelPlan) -> bool:
-    """Return True if tokens are the first operand of wgmma in this config or plan, see `TOKEN_FORM`."""
-    return launched.tensor == "wgmma" and launched.shape[:2] == TOKEN_FORM
 
 
 def compiled_config(plan: KernelPlan) -> TileConfig:

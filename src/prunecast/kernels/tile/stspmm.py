@@ -17,7 +17,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.hardware.costs import load_costs
 from prunecast.hardware.spec import GpuSpec
-from prunecast.kernels.tile.config import TileConfig, is_tokens_first
+from prunecast.kernels.tile.config import TileConfig
 from prunecast.kernels.tile.item_cost import item_cost
 from prunecast.kernels.tile.tile_plan import items_of, resident_blocks, tile_plan
 from prunecast.patterns.tile_map import TileMap
@@ -131,7 +131,7 @@ def _cluster_size(config: TileConfig, tiles: TileMap, n: int, gpu: GpuSpec) -> i
     SMs come in pairs, so a GPU with wgmma can hold as many clusters of two as it has pairs of SMs.
     """
     shape = config.shape
-    if not is_tokens_first(config):
+    if not config.tokens_first:
         return 1
     steps = -(-tiles.kept_per_tile // shape.block_k)
     long_enough = (

@@ -22,7 +22,7 @@ from prunecast.kernels.device.launch import LaunchError, answer_of, driver
 from prunecast.kernels.device.operator import Call, Operator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
-from prunecast.kernels.tile.config import TOKEN_FORM, compiled_config, is_tokens_first
+from prunecast.kernels.tile.config import TOKEN_FORM, compiled_config
 from prunecast.kernels.tile.cuda.work_image import TILE_ARGS, list_records, stage_slab
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -136,7 +136,7 @@ def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
     ----------
     gated : True if C is the gated unit of gate and up, whose rows interleave in A (GLU in `activation.cuh`)
     """
-    if is_tokens_first(plan):
+    if compiled_config(plan).tokens_first:
         return Box(rows=32, tokens=64)
     staging_of_warp = min(plan.shape.block_m * plan.shape.block_n, 32768) // 8
     return Box(rows=8 if gated else 16, tokens=64 if staging_of_warp >= 2048 else 32)
@@ -144,7 +144,7 @@ def box_of(plan: KernelPlan, *, gated: bool = False) -> Box:
 
 def token_box_of(plan: KernelPlan) -> Box:
     """Return the box for C of shape (tokens, M). Its `rows` are tokens, and its `tokens` are 64 rows of A."""
-    return Box(rows=16 if is_tokens_first(plan) else box_of(plan).tokens, tokens=64)
+    return Box(rows=16 if compiled_config(plan).tokens_first else box_of(plan).tokens, tokens=64)
 
 
 def _check_cluster(plan: KernelPlan) -> None:
@@ -161,7 +161,7 @@ def tile_inputs(plan: KernelPlan, form: Mapping[str, int], options: CompileOptio
     """Return the inputs of the compiler for a plan. `form` contains the additional preprocessor macros of the
     kernel variant.
     """
-    is_token_form = is_tokens_first(plan)
+    is_token_form = compiled_config(plan).tokens_first
     own = {
         "BLOCK_M": plan.shape.block_m,
         "BLOCK_N": plan.shape.block_n,

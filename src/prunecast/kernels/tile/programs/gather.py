@@ -6,7 +6,7 @@ so that the producer already loads the next item while the consumers run the epi
 store of C.
 """
 
-from prunecast.kernels.tile.config import RUN, TileConfig, is_tokens_first
+from prunecast.kernels.tile.config import RUN, TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies, end_of_item, sparse_end_of_item
 from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
 
@@ -134,7 +134,7 @@ def edge_waits(config: TileConfig) -> tuple[Charge, ...]:
     waits for other traffic through the port. These waits replace those of complete token ranges (`waits` and
     `refill_wait_per_k16`), which are subtracted.
     """
-    if is_tokens_first(config):
+    if config.tokens_first:
         return ()
     operands = config.operand_bytes_per_warp_per_k16 * config.consumer_warps
     of_operands = "sparse_edge_operand_share" if config.is_sparse else "edge_port_share"
@@ -163,7 +163,7 @@ def copy_overhead(config: TileConfig) -> tuple[Charge, ...]:
     elif config.dtype == "fp8":
         share = "fp8_stalled_share"
     else:
-        share = "tokens_first_stalled_share" if is_tokens_first(config) else "stalled_share"
+        share = "tokens_first_stalled_share" if config.tokens_first else "stalled_share"
     return (Charge(share, copied / PRODUCER_WARPS, "operand_bytes"),)
 
 
