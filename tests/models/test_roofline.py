@@ -321,6 +321,28 @@ def test_later_blocks_of_small_n_wait_for_the_weights_of_their_wave():
     assert later_burst_cycles(apart) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
 
 
+def test_later_blocks_of_small_n_without_columns_take_their_time():
+    # No weights to wait for: a second wave of empty tiles costs as much as the simulator says, not nothing
+    gpu, config = load_gpu("a100-sxm4-40gb"), SmallConfig(32, 8, 8, 4)
+    kept = tile_map([0] * 256, k=256, rows=32)
+    plan = KERNELS["small-n"].plan(kept, 8, "fp16", gpu, config=config)
+    case = look_up(launch_context(plan, gpu))
+    assert case.traits.waits_for_weights
+    assert plan.blocks > case.context.held
+    assert later_burst_cycles(case) == 0.0
+    assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.03)
+
+
+@pytest.mark.parametrize(("m", "n", "blocks"), [(512, 1856, 116), (256, 3648, 114), (512, 1408, 176)])
+def test_few_remaining_blocks_of_a_last_wave_go_to_one_sm_each(m, n, blocks):
+    # 84 blocks run at once on 28 SMs, and 30, 32 or 8 remain after one or two waves. L2 serves the first
+    # blocks of all SMs before second ones, so that the first slots of most SMs are free before second ones
+    gpu = load_gpu("gtx-1080-ti")
+    plan = fastest_plan("dense", dense_tile_map(m, 512, 64), n, "fp32", gpu)
+    assert plan.blocks == blocks
+    assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.04)
+
+
 @pytest.mark.parametrize("rows", [256, 4096])
 @pytest.mark.parametrize(("block_n", "meanwhile"), [(16, 1.0), (8, QUEUED_INDEX_SHARE)])
 def test_blocks_of_small_n_wait_for_weights_beyond_the_latency_of_their_indices(rows, block_n, meanwhile):
