@@ -7,13 +7,14 @@ import json
 import re
 import sys
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from prunecast.cli.explain import BAR_WIDTH
-from prunecast.cli.prune import _removed_lines
+from prunecast.cli.prune import _remarks, _removed_lines, _yardsticks
 from prunecast.codesign.sweep import SweepTable
 
 FAST = ("--engine", "model", "--tokens", "4096")
@@ -356,3 +357,143 @@ def test_gpus(both, tmp_path, monkeypatch):
 def test_what_is_left_of_removed_parts(after, left):
     row = {"part": "heads", "before": 16, "after": after, "criterion": "magnitude"}
     assert list(_removed_lines([row])) == [f"removed: {left}, chosen by magnitude."]
+
+
+def test_compare_gpus(run, tmp_path, monkeypatch):
+    """bert-small on two GPUs; each row has the numbers of `predict` on that GPU."""
+    monkeypatch.chdir(tmp_path)
+    asked = ("bert-small", "--workload", "prefill:4x128", "--engine", "model")
+    gpus = ("h200-sxm", "l4")
+    words = [word for gpu in gpus for word in ("--gpu", gpu)]
+    _, out, _ = run("compare", *asked, *words, "--price", "h200-sxm=3", "--price", "l4=0.5", "-o", "out.json")
+    with open("out.json", encoding="utf-8") as file:
+        compared = {row["gpu"]: row for row in json.load(file)["gpus"]}
+    shown = {cells["GPU"]: cells for cells in rows_below(out.splitlines(), "GPU")}
+    assert [*shown] == sorted(gpus, key=lambda gpu: compared[gpu]["seconds"])
+    for gpu, price in zip(gpus, (3, 0.5), strict=True):
+        found = json.loads(run("predict", *asked, "--gpu", gpu, "--json", "--no-crossovers")[1])
+        (phase,) = found["whole_model"]["phases"]
+        dense, best, row, cells = phase["dense"], phase["best"], compared[gpu], shown[gpu]
+        for side, name in ((dense, "dense_seconds"), (best, "seconds")):
+            assert row[name] == pytest.approx(side["seconds"])
+        assert row["seconds_low"] == pytest.approx(best["seconds_low"])
+        assert row["seconds_high"] == pytest.approx(best["seconds_high"])
+        assert row["per_s"] == pytest.approx(4 * 128 / best["seconds"])
+        assert row["memory_bytes"] == pytest.approx(sum(best["memory_bytes"].values()))
+        assert row["joules"] == pytest.approx(best["power"]["watts"] * best["power"]["seconds"] / (4 * 128))
+        assert row["largest_batch"] == best["largest_batch"]
+        assert row["fits"] is True
+        assert_shows(cells["dense"], 1e3 * dense["seconds"])
+        assert_shows(cells["pruned"], 1e3 * best["seconds"])
+        for text, name in zip(cells["interval"].split("-"), ("seconds_low", "seconds_high"), strict=True):
+            assert_shows(text, 1e3 * best[name])
+        assert_shows(cells["gain"], dense["seconds"] / best["seconds"])
+        assert_shows(cells["per s"], row["per_s"])
+        assert_shows(cells["J"], row["joules"])
+        assert_shows(cells["GB"], row["memory_bytes"] / 1e9)
+        assert row["cost_per_million"] == pytest.approx(1e6 * price / 3600 / row["per_s"])
+        assert_shows(cells["cost"], row["cost_per_million"])
+
+
+def test_shapes_of_a_model_have_the_mean_times_of_their_layers(both, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    document, lines = both("predict", "bert-small", "--workload", "prefill:4x128", "--engine", "model")
+    rows = rows_below(lines, "layer")
+    assert rows
+    for cells in rows:
+        m, k, n = map(int, cells["shape"].split("x"))
+        own = [row for row in document["predictions"] if (row["m"], row["k"], row["n"]) == (m, k, n)]
+        dense = [row["seconds"] for row in own if row["kernel"] == "dense"]
+        names = dict.fromkeys(row["layer"] for row in own)
+        best = [min(row["seconds"] for row in own if row["layer"] == name) for name in names]
+        assert_shows(cells["dense us"], 1e6 * np.mean(dense))
+        assert_shows(cells["best us"], 1e6 * np.mean(best))
+        assert_shows(cells["speedup"], np.mean(dense) / np.mean(best))
+        assert cells["times"] == "4"  # blocks of bert-small
+
+
+def test_a_mean_pass_is_weighted_by_the_shares_of_its_passes(both, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ("--workload", "prefill:4x128=1,prefill:1x512=3", "--engine", "model")
+    document, lines = both("predict", "bert-small", *asked)
+    phases = document["whole_model"]["phases"]
+    dense, best = (
+        sum(share * phase[side]["seconds"] for share, phase in zip((0.25, 0.75), phases, strict=True))
+        for side in ("dense", "best")
+    )
+    shown = re.fullmatch(
+        r"mean pass: dense ([\d.]+) ms, pruned ([\d.]+) ms: ([\d.]+)x", only(lines, "mean pass: ")
+    )
+    for text, value in zip(shown.groups(), (1e3 * dense, 1e3 * best, dense / best), strict=True):
+        assert_shows(text, value)
+    assert [line.rpartition(", ")[2] for line in lines if line.endswith("of the passes")] == [
+        f"{share} % of the passes" for share in (25, 75)
+    ]
+
+
+def pruned_model(**changes):
+    """What `prune` prints remarks about."""
+    own = {"dense_seconds": 4e-6, "seconds": 2e-6, "sparsity": 0.5, "time": None}
+    own["layers"] = [SimpleNamespace(pattern=pattern) for pattern in ("dense", "2:4", "dense")]
+    result = SimpleNamespace(**{name: changes.pop(name, value) for name, value in own.items()})
+    usual = {
+        "removed": (),
+        "has_weights": True,
+        "unpruned_seconds": None,
+        "uniform": (),
+        "offered": "everything",
+    }
+    return SimpleNamespace(result=result, **{**usual, **changes})
+
+
+def test_remarks_count_layers_times_and_operators():
+    alone = "Time is that of these products alone: attention, norms and embeddings are not in it."
+    dense = "2 of 3 layers stay dense: nothing gains enough there."
+    assert [*_remarks(pruned_model())] == [alone, dense]
+    assert [*_remarks(pruned_model(sparsity=0.0))][1].endswith(
+        "stay dense: the dense time is within the budget."
+    )
+    pruned = [SimpleNamespace(pattern="2:4")]
+    assert [*_remarks(pruned_model(layers=pruned, has_weights=False))] == [
+        "The weights are random with heavy tails: what is kept of their importance says little.",
+        alone,
+    ]
+    for count, listed in ((1, "u0"), (5, "u0, u1, u2, u3, u4"), (6, "u0, u1, u2, u3, u4, ...")):
+        kinds = {f"u{place}": "unknown" for place in range(count)} | {"a": "gemm"}
+        time = SimpleNamespace(product_seconds=0.75e-6, kind_of=kinds)
+        assert [*_remarks(pruned_model(layers=pruned, time=time))] == [
+            "1.25 us of the model lie outside of products with weights.",
+            f"{count} unknown operators count as the memory they move: {listed}.",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("unpruned_s", "said"),
+    [
+        (None, None),
+        (4e-6, None),
+        (4e-6 / 1.02, None),
+        (4e-6 / 1.021, "1.02x by another kernel without pruning, 1.96x by pruning."),
+        (2.5e-6, "1.60x by another kernel without pruning, 1.25x by pruning."),
+    ],
+)
+def test_another_kernel_is_named_if_it_gains_more_than_two_percent(unpruned_s, said):
+    first, *others = _yardsticks(pruned_model(unpruned_seconds=unpruned_s))
+    assert (first if others else None) == said
+
+
+def test_a_timeline_has_the_times_of_its_trace(run, weights):
+    asked = ("--target", "b.weight", "-n", "64", "--kernel", "tile-wise", "-o", "t.json")
+    code, out, _ = run("timeline", weights, *asked, "--sm", "0,2", "--first-waves", "0")
+    assert code == 0
+    with open("t.json", encoding="utf-8") as file:
+        content = file.read()
+    slices, size = re.search(r"t.json: (\d+) slices, ([\d.]+) MB", out).groups()
+    assert_shows(size, len(content.encode()) / 1e6)
+    events = json.loads(content)["traceEvents"]
+    assert int(slices) == sum(event["ph"] == "X" for event in events)
+    shown, whole = re.search(r"SMs 0,2 of 132: up to ([\d.]+) us of ([\d.]+) us", out).groups()
+    assert float(shown) == pytest.approx(
+        max(event["ts"] + event["dur"] for event in events if event["ph"] == "X"), rel=0.01
+    )
+    assert float(shown) <= float(whole)
