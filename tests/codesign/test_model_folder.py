@@ -10,8 +10,10 @@ from safetensors.numpy import load_file, save_file
 
 from prunecast.cli import main
 from prunecast.codesign import predict, prune
+from prunecast.codesign.model_folder import written_names
 from prunecast.codesign.recipe import read_recipe
 from prunecast.codesign.search import Targets, prune_model
+from prunecast.codesign.write_pruned import check_folders
 from prunecast.errors import BadInput
 from tests.codesign.weights import uneven
 
@@ -228,3 +230,36 @@ def test_an_adapter_is_refused(tmp_path):
     for weights in (tmp_path / "adapter_model.safetensors", tmp_path / "folder"):
         with pytest.raises(BadInput, match="has a LoRA adapter"):
             prune(weights, pattern=PATTERN, out=tmp_path / "out")
+
+
+def test_names_that_are_checked_are_those_that_are_written(source, tmp_path):
+    """An index is written, and may be replaced, only with several shards."""
+    single = tmp_path / "single"
+    single.mkdir()
+    save_file(tensors(), single / "model.safetensors")
+    (single / "config.json").write_text(json.dumps(CONFIG))
+    for folder, has_index in ((source, True), (single, False)):
+        names = written_names(folder)
+        assert ("model.safetensors.index.json" in names) == has_index
+        out = tmp_path / f"out-{folder.name}"
+        prune(folder, pattern=PATTERN, out=out)
+        written = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
+        assert written <= {*names}
+        assert {name for name in names if "safetensors" in name} == {n for n in written if "safetensors" in n}
+
+
+def test_a_model_without_weights_is_not_written_over_weights(tmp_path):
+    """Its folder gets a recipe alone, which would be read with the weights that are there."""
+    for name, has_weights in (("new", False), ("empty", False), ("other", False), ("full", True)):
+        folder = tmp_path / name
+        if name != "new":
+            folder.mkdir()
+        if name == "other":
+            (folder / "recipe.json").write_text("{}")
+        if has_weights:
+            (folder / "weights.safetensors").write_bytes(b"dear")
+            with pytest.raises(BadInput, match="out holds weights, but bert-small has none"):
+                check_folders([folder], "bert-small")
+        else:
+            check_folders([folder], "bert-small")
+        check_folders([folder], {"w": np.ones((2, 2))})

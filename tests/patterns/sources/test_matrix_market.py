@@ -105,3 +105,14 @@ def test_numbers_are_the_same_wherever_a_piece_of_the_file_ends(piece, tmp_path,
     monkeypatch.setattr(matrix_market, "PIECE", piece)
     layer = layer_of(tmp_path, f"{BANNER} array real general\n2 2\n10\n 2.5\n\n-3e1 44")
     np.testing.assert_array_equal(layer.weights, [[10, -30], [2.5, 44]])
+
+
+@pytest.mark.parametrize(("letters", "is_read"), [(1000, True), (1001, False)])
+def test_a_number_has_up_to_a_thousand_letters(tmp_path, letters, is_read):
+    path = tmp_path / "w.mtx"
+    path.write_text("%%MatrixMarket matrix array real general\n1 1\n" + "0.5".ljust(letters, "0"))
+    if is_read:
+        assert read_weights(path).layers["w"].weights.tolist() == [[0.5]]
+    else:
+        with pytest.raises(BadInput, match="wanted numbers, got a word of 1000 letters or more"):
+            read_weights(path)
