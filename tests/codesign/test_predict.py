@@ -355,3 +355,17 @@ def test_a_large_model_is_predicted_as_a_small_one_and_drawn_once(monkeypatch):
     again, row = small[1], large[1]
     assert row.plan.fingerprint() == again.plan.fingerprint()
     assert row.plan is row.plan
+
+
+@pytest.mark.parametrize(
+    ("workload", "loaded"),
+    [(None, {"b"}), ("prefill:64", {"a", "b"}), ("prefill:64,decode:2@64", {"a", "b"})],
+)
+def test_rows_of_a_table_find_their_layers_again_and_matrices_alone_read_no_others(workload, loaded):
+    weights = {name: np.ones((64, 64), np.float16) for name in ("a", "b")}
+    tokens = {"tokens": 64} if workload is None else {"workload": workload}
+    table = predict(weights, gpu="t4", engine="model", kernels="dense", crossovers=False, **tokens)
+    names = [row.layer for row in table if row.layer.startswith("b")]
+    found = prepare_job.predicted_layers(weights, table.provenance, names)
+    assert {*names} <= {*found}
+    assert {name.split()[0] for name in found} == loaded

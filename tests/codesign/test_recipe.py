@@ -48,3 +48,10 @@ def test_rows_of_a_search_have_patterns_of_their_own_and_what_was_removed(chosen
 def test_a_share_that_is_none_is_refused(sparsity):
     with pytest.raises(BadInput, match=r"wanted a sparsity in \[0, 1\) of 'a'"):
         read_recipe({"pattern": "2:4", "layers": [{"layer": "a.weight", "sparsity": sparsity}]})
+
+
+def test_a_layer_of_which_only_the_name_is_known_has_no_size_and_no_importance():
+    layer = PrunedLayer(layer="a.weight", sparsity=None)
+    assert layer.module == "a"
+    assert layer.row() == {"layer": "a.weight", "m": 0, "k": 0, "sparsity": None, "retained_importance": 0.0}
+    assert layer.pattern is None
