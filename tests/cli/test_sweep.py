@@ -72,3 +72,13 @@ def test_results_are_no_table(run, suffix):
     assert code == 2
     assert "-o is an SQLite file" in error
     assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_cases_that_cannot_retain_as_much_are_counted_if_there_are_any(run, monkeypatch, left_out):
+    told = []
+    monkeypatch.setattr(module, "tell", lambda line, **_: told.append(line))
+    monkeypatch.setattr("prunecast.codesign.sweep.at_equal_importance", lambda cases, _: cases[left_out:])
+    run(*ONE, "--as-important-as", "tile-wise:64")
+    words = [f"{left_out} cases are left out: they cannot retain as much as tile-wise:64."]
+    assert [line for line in told if "left out" in line] == (words if left_out else [])

@@ -1,8 +1,10 @@
 """Numbers behind the pictures."""
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
+from prunecast.axes import new_axes
 from prunecast.codesign import predict
 from prunecast.hardware import load_gpu
 from prunecast.patterns import TileMap
@@ -163,3 +165,25 @@ def test_counts_of_more_tiles_than_fit_are_means_of_neighbours(drawn, tiles, bar
     assert widths[:2] == ([1.0, 5.0] if bars == tiles else [3.0, 3.0])
     assert [*axes.lines[-1].get_xdata()] == pytest.approx([np.mean(kept)] * 2)
     assert axes.get_ylim() == (tiles - 0.5, -0.5)
+
+
+def test_pictures_of_the_page_have_two_spines_no_frame_and_no_background():
+    """The page gives the background, in light and in dark colours."""
+    names = ("font.size", "axes.spines.top", "svg.fonttype", "figure.facecolor")
+    before = [mpl.rcParams[name] for name in names]
+    with pictures.drawing():
+        axes = new_axes()
+        axes.plot([1, 2], [1, 2], label="a")
+        legend = axes.legend()
+        visible = {name: spine.get_visible() for name, spine in axes.spines.items()}
+        assert visible == {"left": True, "bottom": True, "top": False, "right": False}
+        assert not legend.get_frame_on()
+        assert axes.get_facecolor()[3] == axes.figure.get_facecolor()[3] == 0
+        assert axes.yaxis.label.get_color() == axes.title.get_color() == pictures.PAGE.ink
+        assert axes.title.get_fontsize() == axes.xaxis.label.get_fontsize() == 11
+        assert legend.get_texts()[0].get_fontsize() == 10
+        axes.set_xlim(1e-9, 2e-9)
+        text = pictures.svg_text(axes, "label", salt="a")
+    assert "<text" in text
+    assert "mathdefault" not in text
+    assert [mpl.rcParams[name] for name in names] == before

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.patterns.sources import read_weights
+from prunecast.patterns.sources import Layer, read_weights
 from prunecast.patterns.sources.read import _unusable
 from prunecast.patterns.sources.readers import READERS, files_read, reader_of
 from prunecast.patterns.sources.stored_tensor import StoredTensor
@@ -99,3 +99,20 @@ def test_every_ending_has_one_reader_and_unknown_files_read_nothing_else(tmp_pat
 def test_only_matrices_and_filters_of_up_to_two_billion_numbers_are_layers(shape, said):
     reason = _unusable(StoredTensor(shape=shape, dtype="float16", load=pytest.fail))
     assert reason is None if said is None else reason.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "per_token", "experts", "share"),
+    [
+        (100, 2, None, 100),
+        (64, 2, 8, 16),
+        (65, 2, 8, 17),
+        (4, 2, 8, 1),
+        (3, 1, 128, 1),
+        (5, 8, 8, 5),
+        (5, 9, 8, 5),
+    ],
+)
+def test_an_expert_multiplies_its_share_of_the_tokens_and_at_least_one(tokens, per_token, experts, share):
+    layer = Layer(name="w", shape=(2, 2), load=pytest.fail, dtype="fp16", experts=experts)
+    assert layer.share_of(tokens, per_token) == share
