@@ -225,3 +225,11 @@ def test_patterns_that_look_at_pieces_never_convert_a_whole_fp16_layer(text, spa
     assert peak_bytes < 4 * importance.size
     wanted = pattern.prune({"a": importance.astype(np.float32)}, sparsity)["a"]
     np.testing.assert_array_equal(mask, wanted)
+
+
+def test_dense_removes_nothing_and_is_not_asked_to():
+    importance = {"w": np.zeros((3, 5))}
+    for sparsity in (None, 0.0):
+        assert parse_pattern("dense").prune(importance, sparsity)["w"].all()
+    with pytest.raises(BadInput, match=r"dense only has sparsity 0, got 0\.5"):
+        parse_pattern("dense").prune(importance, 0.5)

@@ -83,6 +83,17 @@ def test_batches_between_are_close_and_mixed_ones_cost_more_than_their_parts_sha
     assert max(apart) < mixed < sum(apart) + one.seconds(decodes=[100, 2000, 900])
 
 
+def test_a_bundle_says_what_was_predicted_and_that_nothing_was_measured(predictors):
+    times = predictors["llama"].times
+    found = llmservingsim.meta(times, "bf16")
+    assert (found["gpu"], found["hardware"]) == (times.gpu.title, "h100-sxm")
+    assert (found["variant"], found["tp_degrees"]) == ("bf16", [1])
+    assert found["skew_profile"] == found["skew_fit"] == {"enabled": False}
+    assert found["attention_grid"] == {"max_kv": 32768}
+    assert found["engine_effective"] == {"max_num_batched_tokens": times.columns[-1], "max_num_seqs": 256}
+    assert [*found["engine_resolved"]["per_tp"]] == ["1"]
+
+
 @pytest.mark.parametrize("batch", [{}, {"prefills": [0]}, {"decodes": [-1]}, {"prefills": [(16, -1)]}])
 def test_a_batch_that_is_none_is_refused(predictors, batch):
     with pytest.raises(BadInput, match="a batch needs prefills or decodes"):

@@ -116,3 +116,14 @@ def test_only_matrices_and_filters_of_up_to_two_billion_numbers_are_layers(shape
 def test_an_expert_multiplies_its_share_of_the_tokens_and_at_least_one(tokens, per_token, experts, share):
     layer = Layer(name="w", shape=(2, 2), load=pytest.fail, dtype="fp16", experts=experts)
     assert layer.share_of(tokens, per_token) == share
+
+
+def test_vectors_are_counted_and_other_tensors_named(tmp_path):
+    arrays = {"bias": np.ones(2), "norm": np.ones(3), "cube": np.ones((2, 2, 2)), "a": np.ones((2, 2))}
+    np.savez(tmp_path / "m.npz", **arrays)
+    found = read_weights(tmp_path / "m.npz")
+    assert (found.vectors, list(found.skipped), found.skipped_weights) == (2, ["cube"], {"cube": 8})
+    del arrays["a"]
+    np.savez(tmp_path / "m.npz", **arrays)
+    with pytest.raises(BadInput, match="got 2 vectors and 1 other tensors"):
+        read_weights(tmp_path / "m.npz")
