@@ -342,3 +342,12 @@ def test_changes_are_those_that_a_layer_has_left_to_make():
         assert {name: getattr(faster, name) / getattr(gpu, name) for name in names} == dict.fromkeys(names, 2)
         changed = {name for name in gpu.provenance if getattr(faster, name) != getattr(gpu, name)}
         assert changed <= set(names)
+
+
+@pytest.mark.parametrize("pattern", [None, "2:4", "unstructured"])
+def test_a_speedup_is_over_dense_whichever_kernel_is_explained(pattern):
+    asked = {"gpu": "h200-sxm", "tokens": 256, "engine": "model", "pattern": pattern}
+    told = explain(uneven(256, 256), **asked).prediction
+    rows = {row.kernel: row for row in predict(uneven(256, 256), crossovers=False, **asked)}
+    assert told.seconds == rows[told.kernel].seconds
+    assert told.speedup_over_dense == pytest.approx(rows["dense"].seconds / told.seconds)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,7 @@ from prunecast.errors import BadInput
 from tests.codesign.study.toy_study import GROUPS, evaluated, open_study, run_toy, story, toy_result
 
 run_trials_module = import_module("prunecast.codesign.study.run_trials")
+search_model_module = import_module("prunecast.codesign.study.search_model")
 ROOT = Path(__file__).parents[3]
 TRIALS = 9
 
@@ -203,3 +205,24 @@ def test_numbers_do_not_count_what_was_killed(tmp_path, uninterrupted):
     numbers = trial_numbers(study)
     assert len(study.get_trials()) > TRIALS == len(uninterrupted)
     assert [numbers[trial.number] for trial in finished] == list(range(TRIALS))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_study_without_trials_gets_the_plain_one(tmp_path, begun):
+    """A process may be killed after it creates the study and before it adds the first trial."""
+    computed = []
+
+    def opened(plain):
+        kept_in = StudyStorage(str(tmp_path / "s.sqlite"))
+        return search_model_module._open(kept_in, "n", 0, SimpleNamespace(plain=plain), GROUPS)
+
+    def plain():
+        computed.append(toy_result({"tall": "plain"}))
+        return computed[-1]
+
+    if begun:
+        storage = StudyStorage(str(tmp_path / "s.sqlite")).open()
+        import_module("optuna").create_study(storage=storage, study_name="n", direction="maximize")
+    (trial,) = opened(plain).trials
+    assert [trial.value] == [result.retained_importance for result in computed]
+    assert len(opened(pytest.fail).trials) == 1
