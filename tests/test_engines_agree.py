@@ -165,8 +165,7 @@ MENDED = (
     ("v100-sxm2-16gb", "balanced", 12009),  # only weights before rows of B are requested at once
     ("t4", "dense", 13015),  # waits for DRAM that k-steps contain count once
     ("gtx-1080-ti", "csr", 12015),  # warps that do not wait hide the queue of DRAM
-    ("gtx-1080-ti", "dense", 17007),  # the blocks of an SM end together, and one SM gets two of the last 20
-    ("gtx-1080-ti", "dense", 16023),  # some SMs get three blocks of the last wave
+    ("gtx-1080-ti", "dense", 16023),  # the blocks of an SM end together: some SMs get three of the last wave
     ("gtx-1080-ti", "dense", 17014),  # and all SMs store at once in every wave
     ("gtx-1080-ti", "tile-wise", 17024),  # blocks with more k-steps store later
     ("v100-sxm2-16gb", "block-sparse", 16017),

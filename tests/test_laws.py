@@ -15,7 +15,7 @@ DRAWS = {"model": range(4 * len(KERNELS)), "simulator": range(40, 46)}
 
 MENDED = {
     "fewer tokens": (7330, 20002, 30243, 90088),
-    "sparser": (5155, 720445, 720661, 722353),
+    "sparser": (5155, 720445, 722353),
     "larger L2": (722440,),
     "one launch": (7160,),
     "more SMs": (60443, 61335),

@@ -382,6 +382,7 @@ def gated_product(dtype, *, few_tokens):
     ],
 )
 def test_epilogues_write_features_first(glu, tokens, few_tokens, dtype, emulated):
+    record_new_tensors(emulated)  # C of 16 columns, of which y has one
     if glu:
         made, weight, bias = gated_product(dtype, few_tokens=few_tokens)
     else:
