@@ -195,8 +195,7 @@ def later_burst_cycles(case: Case) -> float:
     `first_burst_cycles` is this wait for the first wave. Blocks of later waves start together if blocks of
     the wave before are equal, and wait for all weights that they have requested. With this wait, the mean
     error of 17 layers (`benchmarks/measured/h200-sxm-small-n-rounds-2026-11-29.csv`) is 8.4 instead of
-    10.9 %. The result is 0 for blocks that do not wait for weights, and if no column
-    is kept.
+    10.9 %. The result is 0 for blocks that do not wait for weights, and if no column is kept.
     """
     later = case.traffic.waves.of_item > 0
     columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)

@@ -169,7 +169,7 @@ def run_result(
 
 
 def _utilisation(lowered: Lowered, run: State, cycles: int) -> dict[str, float]:
-    """Return unit -> busy ticks / (cycles * TICKS), at most 1, as mean over sub-partitions or SMs."""
+    """Return the fraction of the run, 0 to 1, in which each unit is busy: mean of partitions or SMs."""
     machine, span = lowered.machine, cycles * engine.TICKS
     partitions = machine.sms * machine.partitions
     busy_ticks: dict[str, Any] = {

@@ -25,7 +25,7 @@ from prunecast.validation.judged import Judged, groups_of
 from prunecast.validation.validate import Validation
 
 LARGEST_TABLE = 16 * MIB
-"""Maximum bytes of a table of intervals that is read."""
+"""Size of the largest file of intervals that is read, in bytes."""
 FEWEST_CASES = 8
 """Minimum number of `fit` cases of a group, from which bounds are computed. Kind: choice."""
 SHARE = 0.9

@@ -178,7 +178,7 @@ class ModelSearch:
         self.saved_by_dense.update(self._whole.savings_of_dense(self._fixed, frozenset(self.options)))
 
     def _first_of_shape(self) -> dict[tuple[int, int], str]:
-        """Return (M, K) -> the first layer of this shape."""
+        """Return a dict from a shape (M, K) to the name of the first layer with it."""
         found: dict[tuple[int, int], str] = {}
         for name, layer in self.workload.layers.items():
             found.setdefault(layer.shape, name)

@@ -116,7 +116,7 @@ class Evaluator:
         self.groups = groups_of({name: layer.shape for name, layer in search.workload.layers.items()})
         self.targets = targets
         self._made: dict[tuple[str, str], tuple[Options, ...]] = {}
-        """(layer, additional pattern) -> its options; empty if the layer or GPU does not support it."""
+        """Options of a pattern, by layer and pattern; empty if the layer or the GPU does not support it."""
 
     def plain(self) -> TargetResult:
         """Return the result of the search without a trial's additional patterns.
