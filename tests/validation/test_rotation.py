@@ -3,19 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prunecast.hardware import load_gpu
-from prunecast.validation.measure.rotation import COLD_BYTES, MOST_SETS, rotating_sets
-
-BYTES = st.floats(1.0, 1e10)
+from prunecast.validation.measure.rotation import MOST_SETS, rotating_sets
 
 
-@given(size=BYTES, most=st.integers(2, MOST_SETS))
-def test_sets_exceed_l2_and_are_no_more_than_that_needs(size, most):
-    sets = rotating_sets(size, most=most)
-    assert 2 <= sets <= most
-    assert sets == most or sets * size >= COLD_BYTES
-    assert sets == 2 or (sets - 1) * size < COLD_BYTES
+@given(size=st.floats(1.0, 1e10), l2=st.floats(1e6, 2e8))
+def test_sets_exceed_twice_the_l2_and_are_no_more_than_that_needs(size, l2):
+    sets = rotating_sets(size, l2)
+    assert 2 <= sets <= MOST_SETS
+    assert sets == MOST_SETS or sets * size > 2 * l2
+    assert sets == 2 or (sets - 1) * size < 2.1 * l2
 
 
-def test_nothing_of_the_sets_is_kept_by_the_l2_of_the_gpu_of_the_records():
-    assert load_gpu("h200-sxm").l2_bytes * 2 < COLD_BYTES
+@given(size=st.floats(1.0, 1e10), l2=st.floats(1e6, 2e8))
+def test_a_larger_l2_needs_no_fewer_sets(size, l2):
+    assert rotating_sets(size, 2 * l2) >= rotating_sets(size, l2)

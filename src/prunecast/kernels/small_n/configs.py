@@ -35,12 +35,11 @@ CUDA source, `small_shape.cuh`."""
 
 # The compiler decides which loads of column indices it moves after the wait for the preceding launch. No
 # formula gives its choice: the tables below are read from the SASS of each config (`LDG` before or after
-# `ACQBULK`), and have to be read again if `start` in `small_ring.cuh` or the compiler changes. They
-# include depths of 3 and 5, which no config has now.
-_AT_ONCE = {(32, 16): (5, 6, 8), (16, 16): (5, 6), (16, 32): (8,)}
+# `ACQBULK`), and have to be read again if `start` in `small_ring.cuh` or the compiler changes.
+_AT_ONCE = {(32, 16): (6, 8), (16, 16): (6,), (16, 32): (8,)}
 """Rows and tokens of a block -> depths (k16s in flight per warp) at which the column indices of all k16s
 except the first are loaded together. Kind: as-compiled, sm_90a, order of loads."""
-_NO_EARLY = {(64, 16): (4, 5, 6), (64, 64): (4, 5, 6, 8), (64, 32): (5, 6), (32, 64): (5,), (16, 64): (5, 6)}
+_NO_EARLY = {(64, 16): (4, 6), (64, 64): (4, 6, 8), (64, 32): (6,), (16, 64): (6,)}
 """Rows and tokens of a block -> depths at which the column indices of the first k16, too, are loaded after
 the wait for the preceding launch. Kind: as-compiled, sm_90a."""
 
@@ -139,8 +138,6 @@ class SmallConfig(NamedTuple):
         if self.by_words(n):
             return ColumnLoads(self.depth if self.depth <= 4 else 0, at_once=True)
         key = (self.block_m, self.block_n)
-        if key == (16, 16) and self.depth == 3:
-            return ColumnLoads(self.depth, at_once=True)
         at_once = self.depth in _AT_ONCE.get(key, ())
         return ColumnLoads(0 if self.depth in _NO_EARLY.get(key, ()) else 1, at_once=at_once)
 

@@ -55,7 +55,8 @@ class Inputs(NamedTuple):
         rows_read : rows of B that a launch reads; None for all K
         """
         rows = self.k if rows_read is None else rows_read
-        return rotating_sets(kept_bytes + DTYPE_BYTES[self.dtype] * self.n * (rows + self.m))
+        l2_bytes = cp.cuda.Device().attributes["L2CacheSize"]
+        return rotating_sets(kept_bytes + DTYPE_BYTES[self.dtype] * self.n * (rows + self.m), l2_bytes)
 
     def a(self, i: int) -> Any:
         """Return the dense weights (M, K) of set i, from the second half of the pool."""
