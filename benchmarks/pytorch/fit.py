@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from prunecast.hardware import load_gpu
-from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import ModelCase
 from prunecast.workload.graph.model_graph import Operation
 from prunecast.workload.graph.runtimes import torch_costs, torch_elements
 from prunecast.workload.graph.shapes import Pass
@@ -53,7 +53,7 @@ def points(models: list[dict[str, Any]], kind: str) -> list[Point]:
     for model in models:
         run = Pass(**model["run"])
         graph = transformer_graph(
-            model["model"], Case(model["model"], run, blocks=model["blocks"]).shape, run, "torch"
+            model["model"], ModelCase(model["model"], run, blocks=model["blocks"]).shape, run, "torch"
         )
         own = [o for o in graph if o.kind == ("gemm" if kind == "transpose" else kind)]
         variant = "sparse compiled" if kind == "transpose" else "dense compiled"

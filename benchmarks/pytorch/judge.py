@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.pytorch.fit import RECORD
 from prunecast.hardware import load_gpu
-from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import ModelCase
 from prunecast.validation.torch_models.compare import ComparedTime, ModelValidation, beside
 from prunecast.workload.graph import Pass
 
@@ -25,7 +25,7 @@ def judged(
     for model in json.loads(record.read_text())["models"]:
         if model["use"] == use:
             run = Pass(**model["run"])
-            case = Case(model["model"], run, model["sparsity"], model["pattern"], model["blocks"])
+            case = ModelCase(model["model"], run, model["sparsity"], model["pattern"], model["blocks"])
             yield model["case"], beside(case, model, gpu, engine=engine)
 
 

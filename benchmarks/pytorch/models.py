@@ -20,19 +20,19 @@ from typing import Any
 import torch
 
 from benchmarks.pytorch.operators import check_operators
-from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import ModelCase
 from prunecast.validation.torch_models.measure import VARIANTS, measure
 from prunecast.workload.graph.shapes import Pass, parse_workload
 
 MOST_SHOWN = 14
 
 
-def _case(model: str, run: str, sparsity: float = 0.75, blocks: int | None = None) -> Case:
+def _case(model: str, run: str, sparsity: float = 0.75, blocks: int | None = None) -> ModelCase:
     """`run` is a workload, or BxT for B sequences of T tokens."""
     if ":" in run:
-        return Case(model, parse_workload(run)[0], sparsity, blocks=blocks)
+        return ModelCase(model, parse_workload(run)[0], sparsity, blocks=blocks)
     batch, tokens = run.split("x")
-    return Case(model, Pass(int(batch), int(tokens), label=run), sparsity, blocks=blocks)
+    return ModelCase(model, Pass(int(batch), int(tokens), label=run), sparsity, blocks=blocks)
 
 
 SETS = {

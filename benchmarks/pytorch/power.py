@@ -40,7 +40,7 @@ def measure(out: Path, gpu: str) -> None:
 
     from prunecast.plan.misaligned import FEW_TOKENS
     from prunecast.torch import sparsify
-    from prunecast.validation.torch_models import Case
+    from prunecast.validation.torch_models import ModelCase
     from prunecast.validation.torch_models.models import make_model, passes
     from prunecast.validation.torch_models.timing import captured, error
     from prunecast.workload.graph.shapes import parse_workload
@@ -48,7 +48,7 @@ def measure(out: Path, gpu: str) -> None:
     driver = Driver()
     rows = []
     for name, workload, sparsity in CASES:
-        case = Case(name, parse_workload(workload)[0], sparsity, blocks=BLOCKS)
+        case = ModelCase(name, parse_workload(workload)[0], sparsity, blocks=BLOCKS)
         torch.manual_seed(0)
         with torch.no_grad():
             call = passes(case, "cuda")

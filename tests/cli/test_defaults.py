@@ -20,7 +20,7 @@ from prunecast.codesign.sweep.cases import expand
 from prunecast.codesign.timeline.chrome_trace import write_timeline
 from prunecast.errors import BadInput
 from prunecast.validation.torch_models.compare import validate_model
-from prunecast.validation.torch_models.predicted import Case
+from prunecast.validation.torch_models.predicted import ModelCase
 from prunecast.validation.validate import record_suite
 from prunecast.workload.pruned_maps import DEFAULT_SPARSITY
 
@@ -29,7 +29,7 @@ FUNCTIONS = {
     "search": (search_model,),
     "sweep": (prunecast.sweep, expand),
     "timeline": (write_timeline,),
-    "validate": (record_suite, Case, validate_model),
+    "validate": (record_suite, ModelCase, validate_model),
 }
 """Command -> functions that get its options."""
 OTHER_NAMES = {
@@ -96,8 +96,12 @@ def test_a_gpu_that_is_not_named_is_the_h200(name):
 
 
 def test_shares_and_patterns_that_are_not_given_are_the_same_everywhere():
-    assert Case("bert-small", None).sparsity == command_of("validate")["sparsity"].default == DEFAULT_SPARSITY
-    assert Case("bert-small", None).pattern == "tile-wise:128"
+    assert (
+        ModelCase("bert-small", None).sparsity
+        == command_of("validate")["sparsity"].default
+        == DEFAULT_SPARSITY
+    )
+    assert ModelCase("bert-small", None).pattern == "tile-wise:128"
     assert command_of("sweep")["pattern"].default == ["tile-wise:128"]
     assert Budget.engine == "simulator"
 

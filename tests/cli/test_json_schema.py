@@ -10,7 +10,7 @@ from prunecast.cli import main
 from prunecast.launch import USUAL
 from prunecast.validation.derive_spec import CalibratedSpec, Derived
 from prunecast.validation.torch_models.compare import ComparedTime, ModelValidation
-from prunecast.validation.torch_models.predicted import Case
+from prunecast.validation.torch_models.predicted import ModelCase
 from prunecast.workload.graph.shapes import Pass
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "reference" / "json_schema.json").read_text())
@@ -101,7 +101,7 @@ def test_results_of_measurements_are_what_the_schema_describes():
     found = CalibratedSpec(base="t4", spec="own.toml", quantities={"sm_count": Derived(40, "read")})
     check("Calibrate", found.document())
     assert len(found.cells()) == len(found.frame_rows()) == 1
-    case = Case("bert-base", Pass(8), 0.75, "tile-wise:128", None)
+    case = ModelCase("bert-base", Pass(8), 0.75, "tile-wise:128", None)
     sides = {
         "dense": ComparedTime("dense", "compiled", 2.0, 2.2),
         "sparse": ComparedTime("sparse", "compiled", 1.0, 1.1),

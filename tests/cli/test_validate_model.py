@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prunecast.hardware import load_gpu
-from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import ModelCase
 from prunecast.validation.torch_models import compare as comparing
 from prunecast.workload.graph import Pass
 
@@ -61,6 +61,6 @@ def test_the_table_and_the_record(run, tmp_path, monkeypatch):
     assert "predicted: burst, launched in a graph, operands in DRAM\n" in shown
     assert "dense graph did not run: why" in shown
     found = comparing.beside(
-        Case("bert-small", Pass(1, 128)), {"us": US}, load_gpu("h200-sxm"), engine="model"
+        ModelCase("bert-small", Pass(1, 128)), {"us": US}, load_gpu("h200-sxm"), engine="model"
     )
     assert json.loads(Path(out).read_text())["rows"] == found.frame_rows()

@@ -193,7 +193,7 @@ def _validated_model(
     record: Path | None,
 ) -> "ModelValidation":
     """Measure a whole model and compare it with its prediction. Raises BadInput if it cannot be measured."""
-    from prunecast.validation.torch_models import Case
+    from prunecast.validation.torch_models import ModelCase
     from prunecast.validation.torch_models.compare import validate_model
     from prunecast.validation.torch_models.promise import Promise
     from prunecast.workload.graph import parse_workload
@@ -204,7 +204,7 @@ def _validated_model(
         raise BadInput(f"--model measures one pass, got {len(passes)}: {workload!r}")
     if blocks is not None and blocks < 1:
         raise BadInput(f"--blocks must be at least 1, got {blocks}")
-    case = Case(model, passes[0], sparsity, pattern or "tile-wise:128", blocks, promise)
+    case = ModelCase(model, passes[0], sparsity, pattern or "tile-wise:128", blocks, promise)
     with ProgressLines() as progress:
         return validate_model(
             case,

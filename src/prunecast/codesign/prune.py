@@ -76,7 +76,11 @@ def prune(
     if rule.keeps == "tiles":  # before the work: `tiles.npz` cannot hold every name
         check_layer_names(loaded.layers)
     known = None if calibrate is None else calibration_of(weights, calibrate)
-    guide = _Guide(loaded.layers, Engine(name="model", gpu=spec), tokens) if rule.needs_times else None
+    guide = (
+        _FastestKernelGuide(loaded.layers, Engine(name="model", gpu=spec), tokens)
+        if rule.needs_times
+        else None
+    )
     timed = rule if guide is None else rule.timed_by(guide.seconds, guide.confirm)
     masks, digest, rows = PackedMasks(), WeightsDigest(), []
     tiles: dict[str, TileMap] = {}
@@ -131,7 +135,7 @@ class PackedMasks(Mapping[str, MaskArray]):
         return len(self._packed)
 
 
-class _Guide(NamedTuple):
+class _FastestKernelGuide(NamedTuple):
     """Predicted times of the fastest tile kernel, which guide a pattern."""
 
     layers: Mapping[str, Layer]

@@ -201,7 +201,7 @@ SMALL_N, OF_MANY_TOKENS = "small-n", ("stspmm", "tile-wise")
 """The tile kernel for few tokens, and the tile kernels for many tokens."""
 
 
-class _Product(NamedTuple):
+class _ProductTime(NamedTuple):
     """Time and weight bytes of one product of the graph, run once by one kernel."""
 
     seconds: float
@@ -262,8 +262,8 @@ def _products(
     job: LayerJob,
     place: int,
     row_of_layer: Mapping[str, Prediction],
-    unpredicted: Callable[[int, int, int], _Product],
-) -> dict[str, _Product]:
+    unpredicted: Callable[[int, int, int], _ProductTime],
+) -> dict[str, _ProductTime]:
     """Return product of the graph -> its time and weight bytes in one pass.
 
     Products whose layer has no row in the prediction table run dense.
@@ -274,7 +274,7 @@ def _products(
     row_of_layer : layer -> its row in the prediction table
     unpredicted : returns a dense product that has no row, given M, K and N
     """
-    found: dict[str, _Product] = {}
+    found: dict[str, _ProductTime] = {}
     gpu, dtype = job.engine.gpu, job.launches.dtype or "fp16"
     for layer in job.launches.layers.values():
         if layer.in_pass == place:
@@ -282,13 +282,13 @@ def _products(
             is_dense = KERNELS[row.kernel].is_baseline
             sizes = _dense_bytes(job, row.m, row.k) if is_dense else row.packed_bytes
             activity_s = row.seconds * plan_activity(row.result, gpu, dtype)
-            one = _Product(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes, activity_s)
+            one = _ProductTime(row.seconds, row.seconds_low, row.seconds_high, row.kernel, sizes, activity_s)
             found |= dict.fromkeys(layer.stands_for, one)
     graph = job.workload.graphs[place]
     return {name: found.get(name) or unpredicted(o.m, o.k, o.n) for name, o in graph.products.items()}
 
 
-def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _Product:
+def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _ProductTime:
     """Return a dense product that has no row in the table, such as the output head."""
     engine, dtype, size = job.engine, job.launches.dtype or "fp16", _dense_bytes(job, m, k)
     part, scales = experts_of(job.workload).get((m, k, n)), job.launches.scales
@@ -296,12 +296,12 @@ def _dense_product(job: LayerJob, m: int, k: int, n: int) -> _Product:
     if call is not None:
         moved = size + DTYPE_BYTES[dtype] * n * (m + k)
         activity_s = activity_seconds(2.0 * m * k * n, moved, engine.gpu, dtype)
-        return _Product(call.seconds, call.low_s, call.high_s, DENSE, size, activity_s)
+        return _ProductTime(call.seconds, call.low_s, call.high_s, DENSE, size, activity_s)
     plan = plan_dense(m, k, n, dtype, engine.gpu)
     outcome = engine.run(plan)
     interval = kernel_interval(engine, DENSE, outcome.seconds, (plan,))
     activity_s = outcome.seconds * plan_activity(outcome, engine.gpu, dtype)
-    return _Product(outcome.seconds, interval.low_s, interval.high_s, DENSE, size, activity_s)
+    return _ProductTime(outcome.seconds, interval.low_s, interval.high_s, DENSE, size, activity_s)
 
 
 def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
@@ -309,7 +309,7 @@ def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
     return float(DTYPE_BYTES[job.launches.dtype or "fp16"] * m * k)
 
 
-def _outcomes(job: LayerJob, products: Sequence[Mapping[str, _Product]]) -> list[PassOutcome]:
+def _outcomes(job: LayerJob, products: Sequence[Mapping[str, _ProductTime]]) -> list[PassOutcome]:
     """Return the outcome of each pass, given the time and bytes of its products.
 
     If the passes run a layer with different kernels, memory contains packed weights for each of the kernels.

@@ -80,7 +80,7 @@ class LaunchTraits(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Reference to a subclass of `device.operator.Operator`, which is imported only when it is used."""
+    """Reference to a subclass of `device.operator.KernelOperator`, which is imported only when it is used."""
 
     module: str
     name: str

@@ -133,7 +133,7 @@ def _computes_gated(module: nn.Module, candidate: FeedForward, layers: dict[str,
     return compute_alike(module, as_named, x)
 
 
-class _Given(nn.Module):  # type: ignore[misc]
+class _RecordingActivation(nn.Module):  # type: ignore[misc]
     """Substitute for an activation: returns the same random numbers at every call, and records its inputs."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def _is_chain(module: nn.Module, candidate: FeedForward, layers: dict[str, nn.Mo
     ends_here = candidate.last.rpartition(".")[0] == candidate.module
     act, results = getattr(module, candidate.act), []
     for seed in (1, 2):
-        given = _Given()
+        given = _RecordingActivation()
         hidden: list[torch.Tensor] = []
         read: list[torch.Tensor] = []
 

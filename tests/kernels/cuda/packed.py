@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.kernels import KernelPlan
-from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.operator import KernelOperator
 from prunecast.kernels.device.packing import packed_weights, to_bits
 from prunecast.kernels.device.tile_stages import Packed
 
@@ -26,7 +26,7 @@ class PackedStages(NamedTuple):
 
 
 def packed_stages(
-    operator: type[Operator], plan: KernelPlan, weights: npt.NDArray[np.generic]
+    operator: type[KernelOperator], plan: KernelPlan, weights: npt.NDArray[np.generic]
 ) -> PackedStages:
     """Stages of weights (M, K): numbers, or their bits as uint16."""
     bits = weights if weights.dtype == np.uint16 else to_bits(weights, plan.dtype)

@@ -9,7 +9,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.launch import USUAL
-from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import ModelCase
 from prunecast.validation.torch_models import compare as comparing
 from prunecast.validation.torch_models.compare import beside, validate_model
 from prunecast.validation.torch_models.promise import Promise
@@ -22,8 +22,10 @@ MODELS = [m for m in json.loads(RECORD.read_text(encoding="utf-8"))["models"] if
 US = {"dense compiled": 900.0, "dense zeros compiled": 100.0, "dense eager": 2000.0, "sparse compiled": 600.0}
 
 
-def case_of(model: dict) -> Case:
-    return Case(model["model"], Pass(**model["run"]), model["sparsity"], model["pattern"], model["blocks"])
+def case_of(model: dict) -> ModelCase:
+    return ModelCase(
+        model["model"], Pass(**model["run"]), model["sparsity"], model["pattern"], model["blocks"]
+    )
 
 
 @pytest.mark.parametrize("model", MODELS, ids=[m["case"] for m in MODELS])
@@ -34,7 +36,7 @@ def test_whole_models_are_predicted_within_8_percent(model):
 
 
 def test_the_fastest_of_each_kind_counts_but_none_with_the_zeros_of_the_pruned_model(monkeypatch):
-    case = Case("bert-small", Pass(1, 128, label="prefill:128"))
+    case = ModelCase("bert-small", Pass(1, 128, label="prefill:128"))
     found = beside(case, {"us": US}, GPU, engine="model")
     assert (found.dense.variant, found.dense.measured_us) == ("dense compiled", 900.0)
     assert (found.sparse.variant, found.sparse.measured_us) == ("sparse compiled", 600.0)
@@ -44,14 +46,16 @@ def test_the_fastest_of_each_kind_counts_but_none_with_the_zeros_of_the_pruned_m
 
 def test_a_model_whose_sparse_side_did_not_run_is_refused():
     with pytest.raises(BadInput, match="no sparse variant ran"):
-        beside(Case("bert-small", Pass(1, 128)), {"us": {"dense compiled": 1.0}}, GPU, engine="model")
+        beside(ModelCase("bert-small", Pass(1, 128)), {"us": {"dense compiled": 1.0}}, GPU, engine="model")
 
 
 def test_a_record_is_written_whole(monkeypatch, tmp_path):
     monkeypatch.setattr(comparing, "_check_gpu", lambda gpu: None)
     monkeypatch.setattr(comparing, "_measure", lambda *_: {"us": US, "refused": {}})
     out = tmp_path / "record.json"
-    found = validate_model(Case("bert-small", Pass(1, 128, label="prefill:128")), engine="model", record=out)
+    found = validate_model(
+        ModelCase("bert-small", Pass(1, 128, label="prefill:128")), engine="model", record=out
+    )
     document = json.loads(out.read_text(encoding="utf-8"))
     assert document == json.loads(json.dumps(found.document()))
     assert [row["what"] for row in document["rows"]] == ["dense", "sparse", "speedup"]
@@ -63,7 +67,7 @@ def test_no_record_is_written_over_a_file_or_twice(monkeypatch, tmp_path):
     out = tmp_path / "record.json"
     out.write_text("dear")
     with pytest.raises(BadInput, match=r"--record .*exists"):
-        validate_model(Case("bert-small", Pass(1, 128)), engine="model", record=out)
+        validate_model(ModelCase("bert-small", Pass(1, 128)), engine="model", record=out)
     assert out.read_text() == "dear"
 
 
@@ -74,14 +78,14 @@ def test_no_record_is_written_over_a_file_or_twice(monkeypatch, tmp_path):
 def test_a_promise_is_kept_up_to_three_points(sparse_us, said):
     run = Pass(1, 128)
     promise = Promise(run, "h200-sxm", "model", dense_seconds=2e-3, seconds=1e-3, conditions=USUAL)
-    case = Case("bert-small", run, promise=promise)
+    case = ModelCase("bert-small", run, promise=promise)
     found = beside(case, {"us": {"dense eager": 1000.0, "sparse eager": sparse_us}}, GPU, engine="model")
     assert (found.dense.predicted_us, found.sparse.predicted_us) == (2000.0, 1000.0)
     assert f"promised 50.0% of the dense time, measured {said}" in found.promise_kept
 
 
 def test_cells_have_the_numbers_of_the_rows_in_their_units():
-    found = beside(Case("bert-small", Pass(1, 128)), {"us": US}, GPU, engine="model")
+    found = beside(ModelCase("bert-small", Pass(1, 128)), {"us": US}, GPU, engine="model")
     dense, sparse, ratio = found.cells()
     for cells, each in ((dense, found.dense), (sparse, found.sparse)):
         assert cells["measured"] == f"{each.measured_us:.1f} us"
@@ -98,9 +102,9 @@ def test_what_cannot_be_measured_is_one_line_and_writes_nothing(monkeypatch, tmp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     out = tmp_path / "record.json"
     with pytest.raises(BadInput, match="needs PyTorch with CUDA and a GPU"):
-        validate_model(Case("bert-base", Pass(1, 128)), record=out)
+        validate_model(ModelCase("bert-base", Pass(1, 128)), record=out)
     with pytest.raises(BadInput, match="fp16 or bf16"):
-        validate_model(Case("bert-base", Pass(1, 128)), dtype="fp32")
+        validate_model(ModelCase("bert-base", Pass(1, 128)), dtype="fp32")
     assert not list(tmp_path.iterdir())
 
 
@@ -140,7 +144,7 @@ def test_measuring_with_fakes_of_the_gpu(monkeypatch, name, run):
     )
     monkeypatch.setattr(measuring, "traced", lambda forward: Trace((), 1.0, 2.0))
     monkeypatch.setattr(torch, "compile", lambda model: model)
-    case = Case(name, run, 0.5, "tile-wise:16")
+    case = ModelCase(name, run, 0.5, "tile-wise:16")
     row = measuring.measure(case, "h200-sxm", rounds=1, say=lambda line: None)
     assert not row["refused"]
     assert set(row["us"]) == set(measuring.VARIANTS) == set(row["error"])

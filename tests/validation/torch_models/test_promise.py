@@ -9,7 +9,7 @@ import pytest
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
-from prunecast.validation.torch_models import Case
+from prunecast.validation.torch_models import ModelCase
 from prunecast.validation.torch_models.compare import beside
 from prunecast.validation.torch_models.promise import Promise
 
@@ -45,7 +45,7 @@ def test_a_promise_is_that_of_the_recipe(folder):
     recipe, promise = json.loads((folder / "recipe.json").read_text()), Promise.of(str(folder))
     assert (promise.run.batch, promise.run.tokens, promise.gpu) == (2, 32, "h200-sxm")
     assert promise.share == pytest.approx(recipe["seconds"] / recipe["dense_seconds"])
-    case = Case(str(folder), promise.run, promise=promise)
+    case = ModelCase(str(folder), promise.run, promise=promise)
     found = beside(case, {"us": {"dense compiled": 100.0, "sparse compiled": 50.0}}, GPU, engine="simulator")
     assert found.speedups.predicted_us == pytest.approx(1.0 / promise.share)
     assert f"promised {promise.share:.1%} of the dense time, measured 50.0%" in found.notes[0]
@@ -53,7 +53,7 @@ def test_a_promise_is_that_of_the_recipe(folder):
 
 def test_a_promise_is_kept_within_three_points(folder):
     promise = Promise.of(str(folder))._replace(dense_seconds=1.0, seconds=0.6)
-    case = Case(str(folder), promise.run, promise=promise)
+    case = ModelCase(str(folder), promise.run, promise=promise)
     for measured, words in ((62.9, ": kept"), (63.1, ": not kept"), (40.0, ": kept")):
         us = {"dense compiled": 100.0, "sparse compiled": measured}
         assert words in beside(case, {"us": us}, GPU, engine="simulator").notes[0]
@@ -73,7 +73,7 @@ def test_the_pruned_folder_is_measured_with_its_tiles_and_a_dense_model_without_
     monkeypatch.setattr(measuring, "traced", lambda forward: Trace((), 1.0, 2.0))
     monkeypatch.setattr(torch, "compile", lambda model: model)
     promise = Promise.of(str(folder))
-    case = Case(str(folder), promise.run, promise=promise)
+    case = ModelCase(str(folder), promise.run, promise=promise)
     row = measuring.measure(case, "h200-sxm", rounds=1, say=lambda line: None)
     assert not row["refused"]
     assert max(row["error"].values()) < 0.01
@@ -106,7 +106,7 @@ def test_a_promise_has_the_conditions_of_the_recipe(folder, tmp_path):
     assert promise.conditions.words == "sustained, launched in a graph, operands in L2"
     us = {"dense compiled": 100.0, "sparse compiled": 50.0}
     document = beside(
-        Case(str(folder), promise.run, promise=promise), {"us": us}, GPU, engine="model"
+        ModelCase(str(folder), promise.run, promise=promise), {"us": us}, GPU, engine="model"
     ).document()
     assert document.items() >= {"state": "sustained", "launch": "graph", "l2": "warm"}.items()
 

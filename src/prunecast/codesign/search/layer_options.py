@@ -137,7 +137,7 @@ def _tile_options(
             )
 
 
-class _Limits(NamedTuple):
+class _ColumnLimits(NamedTuple):
     """Allowed range of the column counts of tiles, relative to their mean."""
 
     low: float
@@ -151,18 +151,18 @@ class _Limits(NamedTuple):
         return self == (1.0, 1.0, 0.0)
 
 
-UNLIMITED = _Limits(0.0, float("inf"))
+UNLIMITED = _ColumnLimits(0.0, float("inf"))
 
 
 @cache
-def _limits(argument: str) -> _Limits:
+def _limits(argument: str) -> _ColumnLimits:
     """Return the limits of the ATP pattern `atp:argument`; 97 to 103 % are treated as equal counts."""
     rule = AdaptiveTilePattern.from_argument(argument)
     if rule.guided or (rule.low == 0 and rule.high == UNBOUNDED):
         return UNLIMITED
     if rule.flexible:
-        return _Limits(1.0, 1.0, ENOUGH)
-    return _Limits(1.0, 1.0) if rule.low == LOW else _Limits(rule.low / 100, rule.high / 100)
+        return _ColumnLimits(1.0, 1.0, ENOUGH)
+    return _ColumnLimits(1.0, 1.0) if rule.low == LOW else _ColumnLimits(rule.low / 100, rule.high / 100)
 
 
 def _shuffled_sums(importance: ImportanceArray) -> TileSums:
@@ -216,7 +216,7 @@ def _finer(counts: range, k: int) -> list[int]:
     return sorted([*counts, *(kept for kept in between if counts[0] < kept < k // 4)])
 
 
-def _retained(ranked: FloatArray, means: CountArray, limits: _Limits) -> FloatArray:
+def _retained(ranked: FloatArray, means: CountArray, limits: _ColumnLimits) -> FloatArray:
     """Return the importance that tiles retain for each mean column count in `means`, (means,).
 
     Every tile keeps its best columns up to the lower limit. The other kept columns are the best of all tiles

@@ -8,7 +8,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.kernels.device.arrays import OperandSpec, StagingBuffers, check_weights, multiply
 from prunecast.kernels.device.launch import DeviceArray, Place
-from prunecast.kernels.device.operator import Call, Floats, Operator
+from prunecast.kernels.device.operator import Call, Floats, KernelOperator
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.plan.kernel_plan import KernelPlan
 
@@ -40,7 +40,12 @@ class CompiledPlan:
     """
 
     def __init__(
-        self, kind: type[Operator], plan: KernelPlan, packed: Packed, bias: Floats | None, **options: Any
+        self,
+        kind: type[KernelOperator],
+        plan: KernelPlan,
+        packed: Packed,
+        bias: Floats | None,
+        **options: Any,
     ) -> None:
         import cupy as cp
 
@@ -98,7 +103,7 @@ class CompiledPlan:
 
 
 def compile_plan(
-    kind: type[Operator], plan: KernelPlan, weights: Floats, bias: Floats | None, **options: Any
+    kind: type[KernelOperator], plan: KernelPlan, weights: Floats, bias: Floats | None, **options: Any
 ) -> CompiledPlan:
     """Compile the kernel of `plan`, pack `weights` (M, K) and copy them to the current device.
 

@@ -1,4 +1,5 @@
-"""`Operator`: the kernel of a plan on one device, launched on device addresses; each kernel has a subclass.
+"""`KernelOperator`: the kernel of a plan on one device, launched on device addresses. Each kernel has a
+subclass.
 
 A subclass describes its kernel: the compiler's inputs, the layout of the packed weights, the records of a
 plan, and the fields of the argument that contain addresses. torch layers and `kernels.compile` use it to
@@ -48,7 +49,7 @@ class Call(NamedTuple):
     """Address of fp32 scales (M,) of fp8 weights."""
 
 
-class Operator:
+class KernelOperator:
     """The kernel of a plan on the current device, with the device arrays that it reads.
 
     Bias and B are not included, and weights only if `packed` contains them. The operator owns its argument

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from prunecast.errors import BadInput
-from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.operator import Call, KernelOperator
 from prunecast.plan.conv_grid import ConvGrid, PlaneLayout
 from prunecast.torch.cuda.launches import prepared_launch
 from prunecast.torch.cuda.stream import stream_of
@@ -15,7 +15,7 @@ from prunecast.torch.epilogue import PackedLayer
 class ConvLaunch(NamedTuple):
     """Prepared launch of a convolution; each call adds the addresses of planes and the stream."""
 
-    operator: Operator
+    operator: KernelOperator
     call: Call
     read: int
     """Rows of the input planes (pixels, batch)."""

@@ -31,7 +31,7 @@ from prunecast.kernels.device.experts.experts import (
     route_tokens,
     sum_experts,
 )
-from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.operator import Call, KernelOperator
 from prunecast.kernels.device.pass_launch import PassLaunch
 from prunecast.kernels.device.transpose.transpose import (
     ALIGN_BYTES,
@@ -55,7 +55,7 @@ _POINTERS = ("heads", "first_tile", "items", "ranges", "places")
 class GroupedProduct(NamedTuple):
     """Prepared launch of one product of all experts."""
 
-    operator: Operator
+    operator: KernelOperator
     image: int
     """Index of the packed weights that the launch reads."""
     lists: ItemLists
@@ -72,7 +72,7 @@ class GroupedProduct(NamedTuple):
         changes : preprocessor macros of the kernel
         """
         plan, image = planned
-        kind: type[Operator] = KERNELS[plan.kernel].compilers[plan.tensor].load()
+        kind: type[KernelOperator] = KERNELS[plan.kernel].compilers[plan.tensor].load()
         operator = kind(plan, expert_records(kind, plan, places), device=device, changes=changes)
         return cls(operator, image, ItemLists.of(plan, places))
 

@@ -13,7 +13,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS, ConvGrid
 from prunecast.kernels.device.compile_inputs import CompileOptions
-from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.operator import Call, KernelOperator
 from prunecast.plan.misaligned import planned_tokens
 from prunecast.torch.cuda.stream import is_capturing, stream_of
 from prunecast.torch.cuda.transpose import turn_into
@@ -29,7 +29,7 @@ GROUP = 8
 class Prepared(NamedTuple):
     """Prepared launch of a product, with the index of the packed weights that its kernel reads."""
 
-    operator: Operator
+    operator: KernelOperator
     image: int
     epilogue: Epilogue
     adds: bool
@@ -162,7 +162,7 @@ def prepared_launch(
             kernel_plan, image = plan_for(known.tiles, planned, *sizes, glu=epilogue.glu)
         else:
             kernel_plan, image = conv_plan(known.tiles, planned, *sizes)
-        kind: type[Operator] = KERNELS[kernel_plan.kernel].compilers[kernel_plan.tensor].load()
+        kind: type[KernelOperator] = KERNELS[kernel_plan.kernel].compilers[kernel_plan.tensor].load()
         changes: dict[str, int] = {}
         if kind.writes_tokens and kernel_plan.source is None:
             changes = changes_of(epilogue, adds=adds)

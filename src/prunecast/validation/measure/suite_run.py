@@ -56,7 +56,7 @@ PROTOCOL = {
 Log = Callable[[str], None]
 
 
-class _Entry(NamedTuple):
+class _PreparedRow(NamedTuple):
     """Row of one case and kernel without its times, and the captured graphs that are to be timed."""
 
     row: Measurement
@@ -97,7 +97,7 @@ class _Bench:
             self._products[dtype] = CublasProduct(self.stream, dtype)
         return self._products[dtype]
 
-    def burst(self, entries: list[_Entry]) -> Iterator[Measurement]:
+    def burst(self, entries: list[_PreparedRow]) -> Iterator[Measurement]:
         """Yield the measurements of entries that are timed in turns, with rests."""
         contestants = [c for entry in entries for c in entry.contestants]
         samples = self.timer.take_turns(contestants, TURNS)
@@ -149,7 +149,7 @@ def _measure_layer(bench: _Bench, cases: list[Case], skip: set[RowKey]) -> Itera
             yield from TIMED[state](bench, alike)
 
 
-def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> list[_Entry]:
+def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> list[_PreparedRow]:
     """Return an entry for each kernel of a case.
 
     If the pruned map of the case cannot be created, the rows of all entries are marked as skipped. The map is
@@ -164,12 +164,12 @@ def _entries(bench: _Bench, case: Case, kernels: list[str], inputs: Inputs) -> l
     return [_prepare(bench, replace(case, kernels=(kernel,)), kernel, kept, inputs) for kernel in kernels]
 
 
-def _skipped(case: Case, kernel: str, reason: Exception) -> _Entry:
+def _skipped(case: Case, kernel: str, reason: Exception) -> _PreparedRow:
     own, line = replace(case, kernels=(kernel,)), " ".join(str(reason).split())[:120]
-    return _Entry(Measurement(case=own, kernel=kernel, marks=(f"skipped: {line}",)), [])
+    return _PreparedRow(Measurement(case=own, kernel=kernel, marks=(f"skipped: {line}",)), [])
 
 
-def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: Inputs) -> _Entry:
+def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: Inputs) -> _PreparedRow:
     """Build a kernel, check its result and capture its graphs; on failure, mark the row with the reason."""
     row = Measurement(case=case, kernel=kernel)
     mask = None if KERNELS[kernel].is_baseline else kept.mask()
@@ -183,9 +183,9 @@ def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: In
     wrong = () if excess <= 1.0 else ("wrong",)
     row = replace(row, excess=excess, plan=plan, marks=wrong)
     if wrong:
-        return _Entry(row, [])
+        return _PreparedRow(row, [])
     captured = [capture(f"{row.key.text}|{r.config}", bench.stream, r.launch, r.sets) for r in runners]
-    return _Entry(row, captured)
+    return _PreparedRow(row, captured)
 
 
 def _runners(
@@ -206,7 +206,7 @@ def _spread(seconds: list[float]) -> float:
     return float((high - low) / middle)
 
 
-def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
+def _sustained(bench: _Bench, entry: _PreparedRow) -> Measurement:
     """Return the sustained measurement of an entry; for cuBLAS, that of the faster layout of B."""
     found = [(c, *sustain(bench.stream, c, bench.timer, bench.driver.energy_mj)) for c in entry.contestants]
     if not found:
@@ -216,7 +216,7 @@ def _sustained(bench: _Bench, entry: _Entry) -> Measurement:
     return _with_sample(bench, entry.row, best, sample, power_w)
 
 
-TIMED: dict[str, Callable[[_Bench, list[_Entry]], Iterable[Measurement]]] = {
+TIMED: dict[str, Callable[[_Bench, list[_PreparedRow]], Iterable[Measurement]]] = {
     "burst": _Bench.burst,
     "sustained": lambda bench, entries: (_sustained(bench, entry) for entry in entries),
 }

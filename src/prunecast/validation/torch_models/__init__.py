@@ -4,6 +4,6 @@ Layer: part of `validation`. `torch` and `transformers` are imported only when a
 first: `measure.py`.
 """
 
-from prunecast.validation.torch_models.predicted import Case
+from prunecast.validation.torch_models.predicted import ModelCase
 
-__all__ = ["Case"]
+__all__ = ["ModelCase"]

@@ -12,7 +12,7 @@ from prunecast.files import OutputFile, check_outputs, write_text_aside
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.launch import USUAL, Conditions
 from prunecast.text import Cells, percent
-from prunecast.validation.torch_models.predicted import Case, check_case, predict_case
+from prunecast.validation.torch_models.predicted import ModelCase, check_model_case, predict_model_case
 from prunecast.validation.torch_models.promise import POINTS
 from prunecast.version import headed
 from prunecast.workload.engines import Progress, silent
@@ -44,7 +44,7 @@ class ComparedTime(NamedTuple):
 class ModelValidation(Result):
     """Measured and predicted times of one model, dense and sparse, each in its fastest variant."""
 
-    case: Case
+    case: ModelCase
     gpu: str
     engine: str
     dense: ComparedTime
@@ -71,7 +71,7 @@ class ModelValidation(Result):
 
     @property
     def conditions(self) -> Conditions:
-        """Conditions of the predicted times: those of the promise, or the usual ones of `predict_case`."""
+        """Conditions of the predicted times: those of the promise, or the usual ones of a model in torch."""
         return USUAL if self.case.promise is None else self.case.promise.conditions
 
     @property
@@ -121,7 +121,7 @@ class ModelValidation(Result):
 
 
 def validate_model(
-    case: Case,
+    case: ModelCase,
     *,
     gpu: str = "h200-sxm",
     engine: str = "simulator",
@@ -153,7 +153,7 @@ def validate_model(
     if record is not None:
         check_outputs([OutputFile(what="--record", path=record, is_new=True)], files_of(case.model))
     spec = load_gpu(gpu)
-    check_case(case)
+    check_model_case(case)
     _check_gpu(spec)
     measured = _measure(case, spec, dtype, rounds, say)
     found = beside(case, measured, spec, engine=engine, dtype=dtype, progress=progress)
@@ -163,7 +163,7 @@ def validate_model(
 
 
 def beside(
-    case: Case,
+    case: ModelCase,
     measured: dict[str, Any],
     gpu: GpuSpec,
     *,
@@ -178,7 +178,7 @@ def beside(
     """
     by_kind: dict[str, dict[str, float]] = {}  # kind of operation -> seconds, for dense and sparse
     if case.promise is None:
-        predicted = predict_case(case, gpu, engine=engine, dtype=dtype, progress=progress)
+        predicted = predict_model_case(case, gpu, engine=engine, dtype=dtype, progress=progress)
         seconds = {"dense": predicted.dense.seconds, "sparse": predicted.sparse.seconds}
         by_kind = {"dense": predicted.dense.seconds_by_kind, "sparse": predicted.sparse.seconds_by_kind}
     else:
@@ -216,7 +216,9 @@ def _check_gpu(gpu: GpuSpec) -> None:
     check_gpu(torch.device("cuda", torch.cuda.current_device()), gpu)
 
 
-def _measure(case: Case, gpu: GpuSpec, dtype: str, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+def _measure(
+    case: ModelCase, gpu: GpuSpec, dtype: str, rounds: int, say: Callable[[str], None]
+) -> dict[str, Any]:
     import torch
 
     from prunecast.validation.torch_models.measure import measure

@@ -20,7 +20,7 @@ from prunecast.plan.misaligned import FEW_TOKENS
 from prunecast.torch import fuse_dense, sparsify
 from prunecast.torch.huggingface import recipe_of_folder
 from prunecast.validation.torch_models.models import make_model, passes, without_zeros
-from prunecast.validation.torch_models.predicted import Case
+from prunecast.validation.torch_models.predicted import ModelCase
 from prunecast.validation.torch_models.timing import Forward, captured, error, times_us, traced
 
 VARIANTS = (
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def measure(
-    case: Case,
+    case: ModelCase,
     gpu: str,
     *,
     rounds: int = 25,
@@ -97,14 +97,14 @@ def measure(
     return row
 
 
-def _copy(model: nn.Module, case: Case, dtype: torch.dtype) -> nn.Module:
+def _copy(model: nn.Module, case: ModelCase, dtype: torch.dtype) -> nn.Module:
     twin = make_model(case, dtype, DEVICE)
     twin.load_state_dict(model.state_dict())
     return twin
 
 
 def _made(
-    case: Case,
+    case: ModelCase,
     dtype: torch.dtype,
     call: Callable[[nn.Module], Forward],
     models: dict[str, nn.Module],

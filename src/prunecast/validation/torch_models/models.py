@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from prunecast.errors import BadInput
-from prunecast.validation.torch_models.predicted import Case
+from prunecast.validation.torch_models.predicted import ModelCase
 from prunecast.validation.torch_models.timing import Forward
 from prunecast.workload.graph.config import QUANTIZED
 from prunecast.workload.graph.image_nets import PIXELS
@@ -25,7 +25,7 @@ VOCABULARY = 512
 WITHOUT_MASK = "sdpa_without_mask"
 
 
-def make_model(case: Case, dtype: torch.dtype, device: str) -> nn.Module:
+def make_model(case: ModelCase, dtype: torch.dtype, device: str) -> nn.Module:
     """Return the model of a case on a device. Raises BadInput if transformers is not installed."""
     if case.model in transformers():
         with torch.device(device):
@@ -116,7 +116,7 @@ def _standard(shape: Transformer) -> nn.Module:
     return hf.BertModel(hf.BertConfig(**sizes, **words), add_pooling_layer=False)
 
 
-def passes(case: Case, device: str) -> Callable[[nn.Module], Forward]:
+def passes(case: ModelCase, device: str) -> Callable[[nn.Module], Forward]:
     """Return a function that makes the timed forward pass of a model. All models get the same input."""
     if case.shape.patch:
         return _pictures(case.run.batch, device)

@@ -1,4 +1,4 @@
-"""`predict_case`: predict a forward pass of a model in torch, dense and with all layers pruned."""
+"""`predict_model_case`: predict a forward pass of a model in torch, dense and with all layers pruned."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from prunecast.workload.graph.shapes import Pass, Transformer, transformers
 from prunecast.workload.graph.workloads import transformer_graph
 
 
-class Case(NamedTuple):
+class ModelCase(NamedTuple):
     """Model, forward pass and pruning of a measurement."""
 
     model: str
@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 
 SAMPLE = 256
-"""Number of rows, and of columns, of the random weights with which `check_case` tests a pattern."""
+"""Number of rows, and of columns, of the random weights with which `check_model_case` tests a pattern."""
 
 
 class ModelPrediction(NamedTuple):
@@ -76,8 +76,13 @@ class ModelPrediction(NamedTuple):
         return self.dense.seconds / self.sparse.seconds
 
 
-def predict_case(
-    case: Case, gpu: GpuSpec, *, engine: str = "simulator", dtype: str = "fp16", progress: Progress = silent
+def predict_model_case(
+    case: ModelCase,
+    gpu: GpuSpec,
+    *,
+    engine: str = "simulator",
+    dtype: str = "fp16",
+    progress: Progress = silent,
 ) -> ModelPrediction:
     """Predict the time of a forward pass of the dense and of the sparse model, both without a head.
 
@@ -108,7 +113,7 @@ def predict_case(
     return ModelPrediction(model_time(graph, gpu, dense), whole)
 
 
-def _kept(case: Case, m: int, k: int) -> PrunedMap:
+def _kept(case: ModelCase, m: int, k: int) -> PrunedMap:
     """Return the pruned map of normal random weights (m, k). Raises BadInput unless it has tiles or is
     2:4.
     """
@@ -120,8 +125,8 @@ def _kept(case: Case, m: int, k: int) -> PrunedMap:
     return kept
 
 
-def check_case(case: Case) -> None:
-    """Raise BadInput, without a prediction, for a case that `predict_case` would refuse."""
+def check_model_case(case: ModelCase) -> None:
+    """Raise BadInput, without a prediction, for a case that `predict_model_case` would refuse."""
     if case.promise is not None:
         return
     transformer_graph(case.model, case.shape, case.run, "torch")

@@ -55,7 +55,9 @@ def read_module(
     ------
     BadInput : the model does not run on these inputs
     """
-    reader = _Reader(fx.GraphModule(model, traced), ModelGraph(name="network"), dict(model.named_modules()))
+    reader = _TracedReader(
+        fx.GraphModule(model, traced), ModelGraph(name="network"), dict(model.named_modules())
+    )
     first = next(model.parameters(), torch.zeros(0))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes = [
@@ -134,7 +136,7 @@ def _kinds() -> Mapping[str, frozenset[str]]:
     return {kind: frozenset(names) for kind, names in packaged_toml(__package__, "kinds.toml").items()}
 
 
-class _Reader(fx.Interpreter):  # type: ignore[misc]
+class _TracedReader(fx.Interpreter):  # type: ignore[misc]
     """Interpreter that runs a traced graph on fake tensors and adds operations for nodes that move data."""
 
     def __init__(self, traced: fx.GraphModule, model: ModelGraph, modules: Mapping[str, nn.Module]) -> None:

@@ -23,7 +23,7 @@ from prunecast.kernels.balanced.layout import (
 from prunecast.kernels.device.arrays import OperandSpec
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, end_defines
 from prunecast.kernels.device.launch import argument_record
-from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.operator import Call, KernelOperator
 from prunecast.kernels.device.packing import PackingMap, gather, to_bits
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.patterns.element_map import ElementMap
@@ -122,7 +122,7 @@ def rounded(weights: Floats, dtype: str) -> Floats:
     return bits.view(np.float16 if dtype == "fp16" else np.float32).astype(np.float32)
 
 
-class BalancedOperator(Operator):
+class BalancedOperator(KernelOperator):
     """Compiled plan of the balanced kernel on one device. With one token, B and C need no alignment."""
 
     name = "the balanced kernel"

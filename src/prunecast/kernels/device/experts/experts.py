@@ -21,7 +21,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import end_defines
 from prunecast.kernels.device.launch import argument_record
-from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.operator import KernelOperator
 from prunecast.kernels.device.pass_launch import PassLaunch, record
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.patterns.tile_map import IntArray
@@ -123,7 +123,7 @@ def first_tiles(plan: KernelPlan) -> IntArray:
     return np.searchsorted(of_tile, np.arange(plan.experts + 1)).astype(np.int32)
 
 
-def expert_records(kind: type[Operator], plan: KernelPlan, places: int) -> Packed:
+def expert_records(kind: type[KernelOperator], plan: KernelPlan, places: int) -> Packed:
     """Return the arrays that a grouped launch reads in addition to weights and B, and buffers for its items.
 
     Only `list_items` knows the tokens of each expert, so that it completes the item records on the device.

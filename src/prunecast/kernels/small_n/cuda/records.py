@@ -13,7 +13,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.launch import argument_record
-from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.operator import Call, KernelOperator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import (
     Packed,
@@ -66,7 +66,7 @@ SMALL_ARGS = argument_record(
 """Layout of `SmallArgs`. Kind: CUDA source, `small_args.cuh`."""
 
 
-class SmallOperator(Operator):
+class SmallOperator(KernelOperator):
     """Compiled plan of the small-n kernel on one device. B and C are read and written in place, without
     copies to aligned rows, for any number of tokens.
     """

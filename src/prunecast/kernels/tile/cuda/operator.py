@@ -19,7 +19,7 @@ import numpy.typing as npt
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.launch import LaunchError, answer_of, driver
-from prunecast.kernels.device.operator import Call, Operator
+from prunecast.kernels.device.operator import Call, KernelOperator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import TOKEN_FORM, compiled_config
@@ -174,7 +174,7 @@ def tile_inputs(plan: KernelPlan, form: Mapping[str, int], options: CompileOptio
     return CompileInputs(source, "tile_sm90", {**own, **plan_defines(plan, **options)}, registers)
 
 
-class TileOperator(Operator):
+class TileOperator(KernelOperator):
     """Compiled plan of the wgmma tile kernel on one device."""
 
     name, writes_tokens, maps = "the wgmma tile kernel", True, 1

@@ -14,7 +14,7 @@ import numpy as np
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions
 from prunecast.kernels.device.launch import argument_record
-from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.operator import KernelOperator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import compiled_config
@@ -68,7 +68,7 @@ def _check_sparse_form(plan: KernelPlan) -> None:
     compiled_config(plan)
 
 
-class SparseOperator(Operator):
+class SparseOperator(KernelOperator):
     """Compiled plan of the sparse wgmma kernel on one device.
 
     B must be finite at every column that a tile keeps: if a row keeps fewer than two of four neighbours, the

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 from prunecast.errors import BadInput
 from prunecast.kernels.device.compile_inputs import CompileInputs, CompileOptions, plan_defines
 from prunecast.kernels.device.launch import check_resident
-from prunecast.kernels.device.operator import Operator
+from prunecast.kernels.device.operator import KernelOperator
 from prunecast.kernels.device.packing import Slab
 from prunecast.kernels.device.tile_stages import Packed
 from prunecast.kernels.tile.config import compiled_config
@@ -46,7 +46,7 @@ def _check_mma(plan: KernelPlan) -> None:
         raise BadInput(f"{plan.kernel}: the mma tile kernel runs no clusters, the plan has {plan.cluster}")
 
 
-class MmaOperator(Operator):
+class MmaOperator(KernelOperator):
     """Compiled plan of the mma tile kernel on one device.
 
     B must be finite at every column that a tile keeps: the padding of tiles and of 2:4 groups multiplies it
