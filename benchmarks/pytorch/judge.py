@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.pytorch.fit import RECORD
 from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import ModelCase
-from prunecast.validation.torch_models.compare import ComparedTime, ModelValidation, beside
+from prunecast.validation.torch_models.compare import ModelValidation, beside
 from prunecast.workload.graph import Pass
 
 
@@ -29,9 +29,12 @@ def judged(
             yield model["case"], beside(case, model, gpu, engine=engine)
 
 
-def cell(row: ComparedTime) -> str:
-    """Predicted, measured and error."""
-    return f"{row.predicted_us:9.4g} {row.measured_us:9.4g} {row.error:+6.1%}"
+def cells_of(found: ModelValidation) -> Iterator[str]:
+    """Yield predicted, measured and error of the dense time, the sparse time and the speedup."""
+    times = ((row.predicted_us, row.measured_us, row.error) for row in (found.dense, found.sparse))
+    ratio = found.speedup
+    for predicted, measured, error in (*times, (ratio.predicted, ratio.measured, ratio.error)):
+        yield f"{predicted:9.4g} {measured:9.4g} {error:+6.1%}"
 
 
 def main() -> None:
@@ -42,8 +45,7 @@ def main() -> None:
     asked = parser.parse_args()
     print(f"{'us, predicted and measured':42} {'dense':>26} {'sparse':>26} {'speedup':>26}")
     for name, found in judged(asked.record, engine=asked.engine, use=asked.use):
-        cells = (cell(row) for row in (found.dense, found.sparse, found.speedups))
-        print(f"{name:42}", *cells, flush=True)
+        print(f"{name:42}", *cells_of(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def readme_table(found: Found) -> Iterator[str]:
         times = (
             f"{1e-3 * row.measured_us:.2f} ({1e-3 * row.predicted_us:.2f})" for row in (one.dense, one.sparse)
         )
-        speedup = f"**{one.speedups.measured_us:.2f}** ({one.speedups.predicted_us:.2f})"
+        speedup = f"**{one.speedup.measured:.2f}** ({one.speedup.predicted:.2f})"
         yield f"| {title.model}, {title.run} | {one.case.sparsity:.0%} | {' | '.join((*times, speedup))} |"
 
 
@@ -66,8 +66,10 @@ def page_table(found: Found) -> Iterator[str]:
     for name, title in TITLES.items():
         one = found[name]
         cells = [f"{title.model}, {title.run}", f"{one.case.sparsity:.0%}"]
-        for row, digits in ((one.dense, 0), (one.sparse, 0), (one.speedups, 2)):
-            cells.append(f"{row.measured_us:.{digits}f}, {row.predicted_us:.{digits}f} ({row.error:+.1%})")
+        for row in (one.dense, one.sparse):
+            cells.append(f"{row.measured_us:.0f}, {row.predicted_us:.0f} ({row.error:+.1%})")
+        ratio = one.speedup
+        cells.append(f"{ratio.measured:.2f}, {ratio.predicted:.2f} ({ratio.error:+.1%})")
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield from errors_sentence(found)
@@ -76,7 +78,7 @@ def page_table(found: Found) -> Iterator[str]:
 def errors_sentence(found: Found) -> Iterator[str]:
     """Yield a line with the largest errors of all times and of all speedups."""
     time = max(100 * abs(row.error) for one in found.values() for row in (one.dense, one.sparse))
-    speedup = max(100 * abs(one.speedups.error) for one in found.values())
+    speedup = max(100 * abs(one.speedup.error) for one in found.values())
     yield f"All seven are within {time:.1f} % of the measured time and {speedup:.1f} % of the speedup."
 
 
@@ -134,7 +136,7 @@ def picture(found: Found) -> str:
         lines.append(f'<text class="faint" x="16" y="{y + BAR + 18}">{TITLES[name].run}</text>')
         dense_us = one.dense.measured_us
         lines += bar("dense", one.dense, dense_us, y)
-        lines += bar("pruned", one.sparse, dense_us, y + BAR + 4, f"{one.speedups.measured_us:.2f}x")
+        lines += bar("pruned", one.sparse, dense_us, y + BAR + 4, f"{one.speedup.measured:.2f}x")
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -40,7 +40,7 @@ def test_the_fastest_of_each_kind_counts_but_none_with_the_zeros_of_the_pruned_m
     found = beside(case, {"us": US}, GPU, engine="model")
     assert (found.dense.variant, found.dense.measured_us) == ("dense compiled", 900.0)
     assert (found.sparse.variant, found.sparse.measured_us) == ("sparse compiled", 600.0)
-    assert found.speedups.measured_us == 1.5
+    assert found.speedup.measured == 1.5
     assert found.dense.error == pytest.approx(found.dense.predicted_us / 900.0 - 1.0)
 
 
@@ -58,7 +58,11 @@ def test_a_record_is_written_whole(monkeypatch, tmp_path):
     )
     document = json.loads(out.read_text(encoding="utf-8"))
     assert document == json.loads(json.dumps(found.document()))
-    assert [row["what"] for row in document["rows"]] == ["dense", "sparse", "speedup"]
+    assert [row["what"] for row in document["rows"]] == ["dense", "sparse"]
+    ratio, (dense, sparse) = document["speedup"], document["rows"]
+    for kind in ("measured", "predicted"):
+        assert ratio[kind] == pytest.approx(dense[f"{kind}_us"] / sparse[f"{kind}_us"])
+    assert ratio["error"] == pytest.approx((1.0 + dense["error"]) / (1.0 + sparse["error"]) - 1.0)
 
 
 def test_no_record_is_written_over_a_file_or_twice(monkeypatch, tmp_path):
@@ -94,7 +98,8 @@ def test_cells_have_the_numbers_of_the_rows_in_their_units():
     assert ratio["measured"] == "1.50x"
     assert ratio["predicted"] == f"{found.dense.predicted_us / found.sparse.predicted_us:.2f}x"
     errors = [float(cells["error %"]) for cells in found.cells()]
-    assert errors == pytest.approx([100 * row["error"] for row in found.frame_rows()], abs=0.06)
+    wanted = [*(row["error"] for row in found.frame_rows()), found.speedup.error]
+    assert errors == pytest.approx([100 * error for error in wanted], abs=0.06)
 
 
 def test_what_cannot_be_measured_is_one_line_and_writes_nothing(monkeypatch, tmp_path):

@@ -47,7 +47,7 @@ def test_a_promise_is_that_of_the_recipe(folder):
     assert promise.share == pytest.approx(recipe["seconds"] / recipe["dense_seconds"])
     case = ModelCase(str(folder), promise.run, promise=promise)
     found = beside(case, {"us": {"dense compiled": 100.0, "sparse compiled": 50.0}}, GPU, engine="simulator")
-    assert found.speedups.predicted_us == pytest.approx(1.0 / promise.share)
+    assert found.speedup.predicted == pytest.approx(1.0 / promise.share)
     assert f"promised {promise.share:.1%} of the dense time, measured 50.0%" in found.notes[0]
 
 

@@ -28,7 +28,7 @@ class ComparedTime(NamedTuple):
     """Measured time of the fastest variant of a model, and the predicted time of the model, both in us."""
 
     what: str
-    """`dense` or `sparse`; or `speedup`, whose two numbers are ratios, see `ModelValidation.speedups`."""
+    """`dense` or `sparse`."""
     variant: str
     """Fastest measured variant, such as `sparse compiled`, of those that `measure` runs."""
     measured_us: float
@@ -38,6 +38,18 @@ class ComparedTime(NamedTuple):
     def error(self) -> float:
         """Predicted time divided by measured time, minus 1."""
         return self.predicted_us / self.measured_us - 1.0
+
+
+class ComparedSpeedup(NamedTuple):
+    """Measured and predicted speedup of a pruned model: its dense time divided by its sparse time."""
+
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Predicted speedup divided by measured speedup, minus 1."""
+        return self.predicted / self.measured - 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,14 +69,9 @@ class ModelValidation(Result):
     times come from a `Promise`."""
 
     @property
-    def speedups(self) -> ComparedTime:
-        """Measured and predicted speedup: the dense time divided by the sparse time.
-
-        The fields `measured_us` and `predicted_us` of the result contain these ratios, which have no unit.
-        """
-        return ComparedTime(
-            "speedup",
-            "best to best",
+    def speedup(self) -> ComparedSpeedup:
+        """Measured and predicted speedup, each between the fastest dense and the fastest sparse variant."""
+        return ComparedSpeedup(
             self.dense.measured_us / self.sparse.measured_us,
             self.dense.predicted_us / self.sparse.predicted_us,
         )
@@ -77,22 +84,23 @@ class ModelValidation(Result):
     @property
     def promise_kept(self) -> str:
         """Line with the promised (predicted) and measured ratio of sparse to dense time, and a verdict."""
-        promised, share = 1.0 / self.speedups.predicted_us, 1.0 / self.speedups.measured_us
+        promised, share = 1.0 / self.speedup.predicted, 1.0 / self.speedup.measured
         kept = "kept" if share - promised <= POINTS else "not kept"
         return f"promised {promised:.1%} of the dense time, measured {share:.1%}: {kept} (3 points)"
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the table: dense, sparse and their ratio."""
-        return [{**each._asdict(), "error": each.error} for each in (self.dense, self.sparse, self.speedups)]
+        """Return the rows of the data frame: dense and sparse."""
+        return [{**each._asdict(), "error": each.error} for each in (self.dense, self.sparse)]
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `--json` and of the record."""
-        content = {
+        content: dict[str, Any] = {
             "case": self.case.name,
             "gpu": self.gpu,
             "engine": self.engine,
             **self.conditions.document(),
             "rows": self.frame_rows(),
+            "speedup": {**self.speedup._asdict(), "error": self.speedup.error},
             "predicted_seconds": self.predicted,
             "measured": self.measured,
         }
@@ -100,17 +108,24 @@ class ModelValidation(Result):
 
     def cells(self) -> list[Cells]:
         """Return the rows of the printed table, as texts."""
-        ratio = self.speedups
-        return [
+        times = [
             {
                 "what": each.what,
-                "fastest as": "" if each == ratio else each.variant,
-                "measured": f"{each.measured_us:.2f}x" if each == ratio else f"{each.measured_us:.1f} us",
-                "predicted": f"{each.predicted_us:.2f}x" if each == ratio else f"{each.predicted_us:.1f} us",
+                "fastest as": each.variant,
+                "measured": f"{each.measured_us:.1f} us",
+                "predicted": f"{each.predicted_us:.1f} us",
                 "error %": percent(each.error),
             }
-            for each in (self.dense, self.sparse, ratio)
+            for each in (self.dense, self.sparse)
         ]
+        ratio = {
+            "what": "speedup",
+            "fastest as": "",
+            "measured": f"{self.speedup.measured:.2f}x",
+            "predicted": f"{self.speedup.predicted:.2f}x",
+            "error %": percent(self.speedup.error),
+        }
+        return [*times, ratio]
 
     @property
     def notes(self) -> tuple[str, ...]:
