@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from prunecast.codesign import predict
 from prunecast.codesign.crossover import HIGHEST, STEPS, Crossover, crossing
+from prunecast.workload.layer_launches import LayerLaunches
 
 RESOLUTION = 1 / STEPS
 
@@ -105,6 +107,25 @@ def test_fixed_and_guided_patterns_have_no_crossover(pattern, kernel, has_crosso
         crossovers=True,
     )
     assert len(table.crossovers) == has_crossover
+
+
+def test_maps_of_equal_layers_are_timed_once(monkeypatch):
+    """The search of the second layer begins where the first one crosses, with maps that are known there."""
+    planned, real = Counter(), LayerLaunches.launches
+
+    def launches(self, layer, kernel, kept):
+        planned[layer.name] += 1
+        return real(self, layer, kernel, kept)
+
+    monkeypatch.setattr(LayerLaunches, "launches", launches)
+    weights = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float16)
+    asked = {"gpu": "h200-sxm", "tokens": 256, "engine": "model", "kernels": ["stspmm"]}
+    predict({"a": weights, "b": weights}, pattern="tile-wise:64", crossovers=False, **asked)
+    rows = planned.copy()
+    predict({"a": weights, "b": weights}, pattern="tile-wise:64", crossovers=True, **asked)
+    searched = planned - rows - rows
+    assert searched["a"] > 1
+    assert searched["b"] == 0
 
 
 def test_the_search_stays_inside_what_the_pattern_can_have():

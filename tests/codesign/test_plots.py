@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 
 import prunecast
 from prunecast.axes import in_thousands, log_axis, new_axes, write_figure
@@ -234,6 +235,25 @@ def test_the_timeline_shows_each_warp_of_the_sm(table):
     assert any(label.startswith("tensor") for label in labels)
     latest = max(path.get_extents().x1 for bars in axes.collections for path in bars.get_paths())
     assert 0 < latest <= table[1].latency_us
+
+
+def test_the_legend_of_a_timeline_explains_the_colours_of_its_bars(table):
+    axes = table[1].plot_timeline()
+    (legend,) = axes.figure.legends
+    names = [text.get_text() for text in legend.texts]
+    colours = [patch.get_facecolor() for patch in legend.legend_handles]
+    assert colours == [to_rgba(plots._COLOURS[name]) for name in names]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    drawn = {}
+    for bars in axes.collections:
+        (colour,) = {tuple(each) for each in bars.get_facecolor()}
+        (middle,) = {(box.y0 + box.y1) / 2 for box in (path.get_extents() for path in bars.get_paths())}
+        assert middle == pytest.approx(round(middle))
+        drawn.setdefault(names[colours.index(colour)], set()).add(labels[round(middle)].split()[0])
+    assert drawn.keys() == set(names)
+    assert len(names) > 3
+    assert {name for name, on in drawn.items() if "tensor" in on} == {plots.TENSOR}
+    assert drawn[plots.TENSOR] == {"tensor"}
 
 
 def test_the_timeline_is_of_the_conditions_of_the_prediction():

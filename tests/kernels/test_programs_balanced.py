@@ -19,7 +19,7 @@ from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import estimate
 from prunecast.patterns import ElementMap, element_map_from_columns, element_map_from_mask, parse_pattern
 from prunecast.plan.kernel_plan import PlanDoesNotFit
-from prunecast.plan.program import Code, Op
+from prunecast.plan.program import Code, Op, When
 from prunecast.simulator import simulate
 from tests.toy_gpu import toy_gpu
 
@@ -400,3 +400,33 @@ def test_only_reads_of_fp32_occupy_the_shared_memory_port(dtype: str) -> None:
         assert min(one.amount for one in before) > 1
     else:
         assert {(one.op, one.amount) for one in before} == {(Op.ISSUE, H200.shared_latency_cycles)}
+
+
+@pytest.mark.parametrize("n", [1, 16, 64, 100, 128, 136, 191])
+def test_zeros_of_a_partial_last_range_pass_the_port_once(n: int) -> None:
+    """fp32, four splits of windows of 32: each warp writes its part of the zeros of a step's 128 rows of B.
+
+    Copies fill a single range with zeros themselves, and the last range of a product has them only there.
+    """
+    layout = matrix_layout(balanced_map(512, 1024, 16), 32)
+    (worker,) = matrix_programs(layout, 4, n, "fp32", H200, sharers=Sharers(8))
+    zeros = [i for i in worker.step if i.op is Op.SHARED and i.when is When.EDGE]
+    missing = sum(token >= n for token in range(-(-n // 64) * 64)) if n > 64 else 0
+    assert [WARPS * i.amount for i in zeros] == ([missing * 4 * 128] if missing else [])
+    assert not any(i.issue for i in zeros)
+
+
+@pytest.mark.parametrize("n", [1, 16, 40, 64, 100])
+def test_bytes_that_pass_the_port_again_with_copies(n: int) -> None:
+    """fp32, 16 rows of 64 tokens. The arriving data of a copy are counted as it arrives; its addresses pass
+    the port besides, and for tokens that are not there so do the zeros. Nothing else does for halves.
+    """
+    layout = matrix_layout(balanced_map(512, 1024, 16), 32)
+    programs = [matrix_programs(layout, 4, n, dtype, H200, sharers=Sharers(8))[0] for dtype in ("fp32", "fp16")]
+    rows = [next(i for i in worker.step if i.op is Op.COPY_B) for worker in programs]
+    missing = sum(token >= n for token in range(64))
+    assert [i.operand_bytes for i in rows] == [16 * 4 * (64 + missing), 0]
+    records = [next(i for i in worker.step if i.op is Op.COPY_A and i.per_k16) for worker in programs]
+    assert [i.operand_bytes for i in records] == [records[0].amount, 0]
+    # A step has 8 groups of 16 columns, and of its record words of 16 bytes
+    assert 8 * records[0].amount == pytest.approx(16 * layout.words.mean(), abs=4)

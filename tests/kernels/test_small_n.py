@@ -13,12 +13,14 @@ from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.placement import block_places
 from prunecast.kernels.small_n.configs import SmallConfig, small_configs
-from prunecast.kernels.small_n.kernel import _plan_small_n
+from prunecast.kernels.small_n.kernel import _compiled_resources, _plan_small_n
 from prunecast.kernels.small_n.programs import WAIT_TO_COPY
 from prunecast.launch import Conditions, LaunchContext, context, launch_context
 from prunecast.launch.context import zero_row_count
 from prunecast.launch.floor import launch_floor_s
 from prunecast.models import estimate
+from prunecast.models.block_times import _first_reads
+from prunecast.models.roofline import look_up
 from prunecast.patterns import TileMap, parse_pattern
 from prunecast.plan.kernel_plan import KernelPlan, PlanDoesNotFit, Schedule
 from prunecast.plan.program import Op, WarpProgram
@@ -429,3 +431,28 @@ def test_every_load_of_rows_brings_the_sectors_that_hold_their_tokens(n: int) ->
     assert loads
     for amount in loads:
         assert (amount - 1) * n < 32 * sectors * config.block_n <= amount * n
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 11, 16, 17, 32, 33, 34, 63, 64])
+def test_compiled_registers_are_whole_units_within_the_bound_of_each_form(n: int) -> None:
+    """Of Hopper they are known for every form; elsewhere a block has as many as its bound allows."""
+    for form in small_configs(n):
+        bound = form.resources(n)
+        found = _compiled_resources(form, n, GPU)
+        assert found == bound._replace(registers_per_thread=found.registers_per_thread)
+        assert found.registers_per_thread % 8 == 0
+        assert 48 <= found.registers_per_thread <= bound.registers_per_thread
+        assert _compiled_resources(form, n, load_gpu("a100-sxm4-80gb")) == bound
+
+
+def test_rows_of_b_are_new_as_often_in_every_token_range() -> None:
+    """Each range reads its own rows. One tile alone reads every row first, two equal ones every second."""
+    form = SmallConfig(64, 8, 4, 8)
+    shares = [
+        [
+            _first_reads(look_up(launch_context(_plan_small_n(tiles, n, "fp16", GPU, config=form), GPU)))
+            for n in (8, 16, 40)
+        ]
+        for tiles in (tiles_keeping([512] * count, height=64, k=512) for count in (1, 2))
+    ]
+    assert shares == [[1.0] * 3, pytest.approx([1.0 - 0.5 ** (form.shape.block_k / form.warps)] * 3)]

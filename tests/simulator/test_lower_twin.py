@@ -1,5 +1,6 @@
 """Real kernels: the engine runs the lowered plan, its slow twin reads the plan itself, and they agree."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,11 @@ from prunecast.launch import launch_context
 from prunecast.launch.memory import memory_rules
 from prunecast.patterns import element_map_from_mask
 from prunecast.plan.assignment import assign_longest_first, split_items
+from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.simulator import POLICIES
 from prunecast.simulator.lower import lower
 from tests.kernels.layouts import PLANNED, elements_of_density, example_plan, tiles_keeping
+from tests.models.hand_plans import hand_plan
 from tests.naive.engine_adapter import launch_engine
 from tests.naive.from_plan import kernel_of, machine_of, work_of
 from tests.naive.simulator import simulate_naively
@@ -79,3 +82,28 @@ def test_split_tiles_of_two_of_four(block_m: int) -> None:
     parts = split_items(items, np.where(items.k_stop > 64, 2, 1), 64)
     assigned = assign_longest_first(parts, parts.k_stop - parts.k_start, 3)
     assert_agree(tile_plan("2:4", tiles, N, config, assigned, gpu, b_access="gather", inner=inner), gpu)
+
+
+@pytest.mark.parametrize("coarse", [2, 3, 12])
+def test_long_steps_without_stages_cost_what_their_steps_do(coarse: int, monkeypatch) -> None:
+    """One warp, twelve steps of 64 columns: as many bytes, instructions and cycles, in fewer operations."""
+    step = (
+        Instruction(Op.LOAD_INDEX, 64),
+        Instruction(Op.LOAD_A, 96, 2),
+        Instruction(Op.SHARED, 512, 2),
+        Instruction(Op.ISSUE, 70, 3),
+        Instruction(Op.FMA, issue=5),
+        Instruction(Op.FMA, issue=2, per_k16=True),
+    )
+    worker = WarpProgram(role="worker", warps=1, step=step)
+    plan = replace(hand_plan([12 * 64], 64, stages=0, programs=(worker,)), tensor="none")
+    context = launch_context(plan, toy_gpu(shared_latency_cycles=0))
+    totals, operations = [], []
+    for wanted in (12 * len(step), 12 * len(step) // coarse):
+        monkeypatch.setattr(sys.modules[lower.__module__], "OPERATIONS_WANTED", wanted)
+        lowered = lower(context, memory_rules(context), policy=POLICIES["gty"], clock_hz=1e9)
+        found = launch_engine(lowered.machine, lowered.program, lowered.work)
+        totals.append((found.cycles, found.instructions, found.l2_bytes, found.dram_bytes))
+        operations.append(found.operations)
+    assert totals[0] == totals[1]
+    assert operations == [12 * len(step) + 1, 12 * len(step) // coarse + 1]

@@ -100,6 +100,8 @@ def test_activations_are_known_by_what_they_compute(name):
     assert activation_of(ACTIVATIONS[name]) == name
     assert activation_of(lambda x: ACTIVATIONS[name](x) + 1e-4) is None
     assert activation_of(lambda x, y: x) is None
+    assert activation_of(lambda x: x.tolist()) is None
+    assert activation_of(lambda x: ACTIVATIONS[name](x)[None]) is None
 
 
 @pytest.mark.parametrize("tokens", [1, 13, 64, 200])

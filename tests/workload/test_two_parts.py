@@ -56,6 +56,8 @@ def test_dense_blocks_keep_leftovers_where_that_is_worth_its_time():
 def test_two_parts_have_a_crossover_and_an_explanation():
     table = quick(pattern="tile-element:128", crossovers=True)
     assert {crossover.kernel for crossover in table.crossovers} == {"two-part", "csr"}
+    blocks = quick(pattern="dense-block:8", kernels=["two-part"], crossovers=True)
+    assert {crossover.kernel for crossover in blocks.crossovers} == {"two-part"}
     told = explain(W, gpu="h200-sxm", tokens=1024, engine="model", pattern="tile-element:128")
     assert told.prediction.kernel == "two-part"
     assert any("stspmm" in line.change for line in told.advice)

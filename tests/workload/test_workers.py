@@ -86,3 +86,15 @@ def test_a_gpu_that_runs_fp32_only_is_simulated() -> None:
     gpu = load_gpu("gtx-1080-ti")
     plan = plan_dense(256, 256, 256, "fp32", gpu)
     assert isinstance(Engine(name="simulator", gpu=gpu).run(plan), SimResult)
+
+
+def test_the_compiler_is_waited_for_before_the_first_simulation_only() -> None:
+    """No stage is told as done before it has begun, and the closed form compiles nothing."""
+    gpu, told = load_gpu("h200-sxm"), []
+    plans = [plan_dense(128, 128, n, "fp16", gpu) for n in (64, 128)]
+    for name in ("simulator", "model"):
+        engine = Engine(name=name, gpu=gpu, progress=lambda *stage: told.append(stage))
+        for plan in plans:
+            engine.run(plan)
+        engine.stop()
+    assert told == [("compiling the simulator (first run only)", 0, 1), ("simulating", 0, 1)]

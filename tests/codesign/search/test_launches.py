@@ -134,6 +134,9 @@ def test_a_matrix_with_a_cap_is_a_launch_of_its_own(folder: Path) -> None:
 def test_a_time_that_dense_meets_leaves_everything_dense(search: ModelSearch) -> None:
     found = prune_to_targets(search, Targets(latency_share=1.0))
     assert {layer.pattern for layer in found.layers} == {"dense"}
+    members = [each for layer in found.layers for each in layer.members]
+    assert len(members) == len("qkv") + len(("gate", "up"))
+    assert {(each.removed, each.retained_importance) for each in members} == {(0.0, 1.0)}
     assert found.seconds == pytest.approx(found.dense_seconds)
 
 

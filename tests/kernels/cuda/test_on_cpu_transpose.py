@@ -1,5 +1,7 @@
 """The transposing copy, run as it is on an emulated machine, beside NumPy's."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,16 @@ def test_what_the_kernel_cannot_turn_is_not_given_to_it():
     assert not may_transpose(x._replace(columns=60), b._replace(rows=60))
     assert not may_transpose(x, b._replace(columns=96))
     assert not may_transpose(x, b._replace(rows=72))
+
+
+def test_macros_of_a_normalisation_are_those_of_the_source():
+    """The head of `transpose_rows.cu` lists them, each 0 or 1; equal macros share one compiled kernel."""
+    parts = ("SHIFT", "WEIGHT", "BIAS", "ROUNDS")
+    for bits in itertools.product((0, 1), repeat=4):
+        shift, weight, bias, rounds = bits
+        norm = Norm(4096 * shift, 16, 64 * weight, 256 * bias, bool(rounds), is_bf16=False)
+        assert dict(norm.changes) == {"NORMED": 1, **dict(zip(parts, bits, strict=True))}
+        assert dict(norm._replace(is_bf16=True).changes) == {**dict(norm.changes), "BF16": 1}
 
 
 @pytest.mark.parametrize("norm", [None, Norm(16, 16, 16, 16, False, False), Norm(0, 16, 16, 0, True, True)])
