@@ -422,7 +422,9 @@ def test_bytes_that_pass_the_port_again_with_copies(n: int) -> None:
     the port besides, and for tokens that are not there so do the zeros. Nothing else does for halves.
     """
     layout = matrix_layout(balanced_map(512, 1024, 16), 32)
-    programs = [matrix_programs(layout, 4, n, dtype, H200, sharers=Sharers(8))[0] for dtype in ("fp32", "fp16")]
+    programs = [
+        matrix_programs(layout, 4, n, dtype, H200, sharers=Sharers(8))[0] for dtype in ("fp32", "fp16")
+    ]
     rows = [next(i for i in worker.step if i.op is Op.COPY_B) for worker in programs]
     missing = sum(token >= n for token in range(64))
     assert [i.operand_bytes for i in rows] == [16 * 4 * (64 + missing), 0]

@@ -9,7 +9,7 @@ from prunecast.launch import Conditions, launch_context
 from prunecast.plan.kernel_plan import WorkList
 from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.simulator import SimResult, simulate
-from prunecast.simulator.result import ATTRIBUTION, PIPES, _account, _Account, _attribute_cycles
+from prunecast.simulator.result import ATTRIBUTION, PIPES, _Account, _account, _attribute_cycles
 from prunecast.simulator.simulate import settle
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
@@ -128,7 +128,7 @@ def test_the_owner_of_a_split_tile_waits_for_the_longer_part() -> None:
         "k_stop": [1024, 64],
         "part": [1, 0],
         "owner": [0, 1],
-        **dict.fromkeys(("tile", "token_start", "group"), [0, 0]),
+        **{name: [0, 0] for name in ("tile", "token_start", "group")},
         "token_stop": [64, 64],
         "parts": [2, 2],
     }

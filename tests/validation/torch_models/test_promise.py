@@ -59,19 +59,26 @@ def test_a_promise_is_kept_within_three_points(folder):
         assert words in beside(case, {"us": us}, GPU, engine="simulator").notes[0]
 
 
-def test_the_pruned_folder_is_measured_with_its_tiles_and_a_dense_model_without_zeros(folder, monkeypatch):
-    """Models run on the CPU; graphs, compilers and clocks are fakes."""
+@pytest.fixture
+def measuring(monkeypatch):
+    """The module that measures, whose models run on the CPU; graphs, compilers and clocks are fakes."""
     from prunecast.validation.torch_models import measure as measuring
-    from prunecast.validation.torch_models.timing import Trace
+    from prunecast.validation.torch_models.timing import KernelTime, Trace
 
-    dense = []
-    without_zeros = measuring.without_zeros
-    monkeypatch.setattr(measuring, "without_zeros", lambda model: dense.append(without_zeros(model)))
     monkeypatch.setattr(measuring, "DEVICE", "cpu")
     monkeypatch.setattr(measuring, "captured", lambda forward: forward)
     monkeypatch.setattr(measuring, "times_us", lambda made, rounds: dict.fromkeys(made, 1.0))
-    monkeypatch.setattr(measuring, "traced", lambda forward: Trace((), 1.0, 2.0))
+    monkeypatch.setattr(measuring, "traced", lambda forward: Trace((KernelTime("a", 3.0, 0.5),), 1.0, 2.0))
     monkeypatch.setattr(torch, "compile", lambda model: model)
+    return measuring
+
+
+def test_the_pruned_folder_is_measured_with_its_tiles_and_a_dense_model_without_zeros(
+    folder, measuring, monkeypatch
+):
+    dense = []
+    without_zeros = measuring.without_zeros
+    monkeypatch.setattr(measuring, "without_zeros", lambda model: dense.append(without_zeros(model)))
     promise = Promise.of(str(folder))
     case = ModelCase(str(folder), promise.run, promise=promise)
     row = measuring.measure(case, "h200-sxm", rounds=1, say=lambda line: None)
@@ -80,6 +87,26 @@ def test_the_pruned_folder_is_measured_with_its_tiles_and_a_dense_model_without_
     weights = [p for p in dense[0].parameters() if p.dim() > 1 and "embed" not in str(p.shape)]
     assert sum(int((p == 0).sum()) for p in weights) <= 128  # only the row of the padding token
     assert json.loads(json.dumps(row))["promise"]["conditions"] == promise.conditions.document()
+    assert list(row["us"]) == list(measuring.VARIANTS)
+    trace = {"busy_us": 1.0, "span_us": 2.0, "kernels": [["a", 3.0, 0.5, 0.0]]}
+    assert row["traces"] == dict.fromkeys(measuring.COMPILED, trace)
+
+
+def test_what_fails_has_its_reason_and_no_time(folder, measuring, monkeypatch):
+    """Without a compiler the other variants are measured; a trace is only made of what is compiled."""
+
+    def no_compiler(model):
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    promise, told = Promise.of(str(folder)), []
+    case = ModelCase(str(folder), promise.run, promise=promise)
+    row = measuring.measure(case, "h200-sxm", rounds=1, say=told.append)
+    assert row["refused"] == dict.fromkeys(measuring.COMPILED, "RuntimeError: no compiler here")
+    plain = [name for name in measuring.VARIANTS if name not in measuring.COMPILED]
+    assert list(row["us"]) == list(row["error"]) == plain
+    assert row["traces"] == {}
+    assert [line.split(": ")[1].split(",")[0] for line in told] == list(measuring.VARIANTS)
 
 
 @pytest.mark.parametrize(
