@@ -5,6 +5,8 @@ import json
 import pytest
 
 from prunecast.codesign import predict
+from prunecast.codesign.checked_settings import checked_settings
+from prunecast.codesign.prepare_job import usual_runtime
 from prunecast.codesign.search.model_search import FAMILIES
 from prunecast.codesign.search.prune_model import families_of
 
@@ -88,3 +90,24 @@ def test_rows_from_anywhere_are_refused(run, pattern):
     code, out, error = run("predict", "bert-small", "--pattern", pattern, *OPTIONS)
     assert (code, out) == (2, "")
     assert "wanted a pattern whose tiles are of neighbouring rows" in error
+
+
+@pytest.mark.parametrize(
+    ("asked", "runtime"),
+    [
+        ({}, None),
+        ({"kernels": "stspmm"}, None),
+        ({"kernels": ["dense", "2:4"]}, None),
+        ({"kernels": ["stspmm", "csr"]}, "engine"),
+        ({"pattern": "tile-wise:64"}, None),
+        ({"pattern": "balanced:64"}, "engine"),
+        ({"pattern": "tile-wise:64", "kernels": ["csr"]}, "engine"),
+        ({"pattern": "balanced:64", "kernels": ["stspmm"]}, "engine"),
+        ({"dtype": "bf16"}, None),
+        ({"dtype": "fp8"}, "engine"),
+        ({"dtype": "int8", "kernels": ["dense"]}, "engine"),
+    ],
+)
+def test_what_torch_cannot_run_is_predicted_for_an_engine(asked, runtime):
+    """Each of the kernels, patterns and formats that are asked for; otherwise the model decides."""
+    assert usual_runtime(checked_settings({"gpu": "h200-sxm", **asked}), None) == runtime

@@ -50,6 +50,20 @@ def test_a_broken_work_list_is_refused(column, index, value, message):
         changed(column, index, value)
 
 
+def test_every_group_has_one_owner_and_so_has_what_is_not_split():
+    """The only group here, and the item of the second tile."""
+    work = plan().work
+    owners = np.flatnonzero(work.owner)
+    assert set(work.group[owners].tolist()) == set(work.group.tolist()) == {-1, 0}
+    for index in range(work.tile.size):
+        with pytest.raises(PlanDoesNotFit, match="needs exactly one owner"):
+            changed("owner", index, int(index not in owners))
+    whole = plan(split=None)
+    assert whole.work.group.max() == -1
+    with pytest.raises(PlanDoesNotFit, match="needs exactly one owner"):
+        replace(whole, work=whole.work._replace(owner=np.zeros_like(whole.work.owner)))
+
+
 def test_a_column_of_another_length_is_refused():
     good = plan()
     with pytest.raises(PlanDoesNotFit, match="must all have"):

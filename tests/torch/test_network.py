@@ -12,6 +12,7 @@ from torch.nn import functional  # noqa: E402
 
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.torch import SparseConv2d, sparsify  # noqa: E402
+from prunecast.torch.network import trace  # noqa: E402
 from prunecast.torch.passes import window_of  # noqa: E402
 
 GPU = "h200-sxm"
@@ -377,6 +378,21 @@ def test_a_network_without_a_graph_is_converted_as_before(trains, why):
         with torch.no_grad():
             found = model.eval()(x)
             torch.testing.assert_close(found.float(), dense.eval()(x.float()), rtol=4e-3, atol=4e-3)
+
+
+def test_the_reason_is_the_first_line_of_what_torch_says():
+    class Refuses(nn.Module):
+        def forward(self, x):
+            raise ValueError(self.said)
+
+    model = Refuses().eval()
+    for said, shown in (
+        ("no\nstack", "ValueError: no"),
+        ("x" * 200, "ValueError: " + "x" * 80),
+        ("", "ValueError: "),
+    ):
+        model.said = said
+        assert trace(model).why == f"torch.fx cannot trace it ({shown})"
 
 
 def pooled(model):

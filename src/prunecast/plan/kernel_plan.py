@@ -370,7 +370,7 @@ def _check_groups(plan: KernelPlan) -> None:
     split = work.group >= 0
     if not split.any() and (work.owner == 1).all():
         return
-    groups = int(work.group.max()) + 1 if split.any() else 0
+    groups = int(work.group.max(initial=-1)) + 1
     owners = np.bincount(work.group[split & (work.owner == 1)], minlength=groups)
     if np.any(owners != 1) or np.any(work.owner[~split] != 1):
         raise PlanDoesNotFit(f"{plan.kernel}: every reduction group needs exactly one owner")

@@ -105,6 +105,19 @@ def test_every_kind_is_in_the_sum() -> None:
     assert {"gemm", "attention", "normalise"} <= set(times.seconds_by_kind)
 
 
+def test_the_mean_of_passes_is_weighted_by_their_shares() -> None:
+    short, long = (model_time(diamond(), GPU, dict.fromkeys("abc", us * 1e-6)) for us in (1, 5))
+    for share in (0.25, 0.5):
+        mean = mixed_time([(share, short), (1.0 - share, long)])
+        for found, pair in (
+            (mean.seconds, (short.seconds, long.seconds)),
+            (mean.seconds_by_kind["gemm"], (3e-6, 15e-6)),
+        ):
+            assert found == pytest.approx(share * pair[0] + (1.0 - share) * pair[1])
+    alone = mixed_time([(1.0, short)])
+    assert (alone.seconds, alone.seconds_by_kind) == (short.seconds, short.seconds_by_kind)
+
+
 def test_times_name_the_kernels_of_attention_of_all_passes() -> None:
     passes = []
     for run in ({"tokens": 512}, {"tokens": 1, "cached": 512}):

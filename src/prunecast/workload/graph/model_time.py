@@ -168,8 +168,8 @@ def fused_seconds(
 
 
 def mixed_time(passes: Sequence[tuple[float, ModelTime]]) -> ModelTime:
-    """Return the mean time of passes, given as pairs of share and time and weighted by share."""
-    if len(passes) == 1 and passes[0][0] == 1.0:
+    """Return the mean time of passes, given as pairs of share and time. The shares sum to 1."""
+    if len(passes) == 1:
         return passes[0][1]
     return ModelTime(
         seconds_of=_summed([(share, time.seconds_of) for share, time in passes]),
