@@ -316,6 +316,31 @@ def test_an_output_may_be_called_like_a_known_name(run, tmp_path, monkeypatch):
     assert Path("a.toml").read_text() == spec
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("prune", "w.npy", "--pattern", "2:4", "-o"),
+        ("prune", "w.npy", "--latency", "99%", "-o"),
+        ("search", "w.npy", "--latency", "99%", "-o"),
+        ("search", "w.npy", "--latency", "99%", "--storage"),
+        ("export", "gpt2", "--format", "llmservingsim", "-o"),
+        ("sweep", "--shape", "64x64x64", "-o", "s.sqlite", "--pictures"),
+        ("predict", "w.npy", "-o"),
+        ("report", "w.npy", "-o"),
+        ("validate", "--replay", "bundled", "--report"),
+        ("calibrate",),
+    ],
+)
+@pytest.mark.parametrize("name", ["", "/"])
+def test_an_output_has_a_name(run, tmp_path, monkeypatch, command, name):
+    """An empty text is what a shell makes of an unset variable; nothing can be written next to the root."""
+    monkeypatch.chdir(tmp_path)
+    np.save("w.npy", np.ones((64, 64), np.float16))
+    code, out, err = run(*command, name)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert os.listdir() == ["w.npy"]
+
+
 def test_inputs_are_listed_only_where_an_output_exists(tmp_path):
     def never():
         raise AssertionError

@@ -11,6 +11,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from prunecast.errors import BadInput
 from prunecast.files import Output, OutputFile, OutputFolder, check_outputs
 
 Given = Mapping[str, Any]
@@ -70,9 +71,13 @@ def check_given(parameters: Iterable[Parameter], given: Given) -> None:
 
     Raises
     ------
-    BadInput : in the same cases as `check_outputs`
+    BadInput : in the same cases as `check_outputs`; also for an output without a name, which would be the
+        current folder: `-o "$OUT"` with an unset variable
     """
     marked = [(parameter, given[parameter.name]) for parameter in parameters]
+    for parameter, value in marked:
+        if value in ("", Path()) and marks_of(parameter, Writes):
+            raise BadInput(f"{option_name(parameter)} must name what is written, got {str(value)!r}")
     outputs = [
         output
         for parameter, value in marked

@@ -139,6 +139,8 @@ def _check_folder(output: OutputFolder) -> None:
         if folder.exists() and not folder.is_dir():
             raise BadInput(f"{what} must be a folder, got the file {folder}")
         final = Path(os.path.realpath(folder))
+        if not final.name:  # files are written to a folder next to it, and the root has no neighbour
+            raise BadInput(f"{what} must be a folder below the root, got {folder}")
         if not final.parent.is_dir():
             raise BadInput(f"{what} must lie in a folder that exists, got {folder}")
     except BadInput:

@@ -1,7 +1,7 @@
 """Forward passes of a command, from its options for tokens, batch and workload."""
 
 from prunecast.errors import BadInput
-from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
+from prunecast.workload.graph.shapes import SEQUENCE, Pass, checked_tokens, parse_workload
 from prunecast.workload.layers import Source, has_model, is_onnx
 
 TOKENS = 4096
@@ -13,7 +13,7 @@ BATCH = 8
 def timed_passes(
     source: Source, *, tokens: int | None = None, batch: int | None = None, workload: str | None = None
 ) -> tuple[Pass, ...]:
-    """Return the forward passes to time. Raise BadInput for a malformed workload, see `parse_workload`.
+    """Return the forward passes to time.
 
     Without `tokens`, `batch` and `workload`, a model runs `BATCH` sequences of `SEQUENCE` tokens, or `BATCH`
     images.
@@ -23,7 +23,15 @@ def timed_passes(
     tokens : tokens of each sequence of a model; N of layers without a model graph
     batch : sequences or images of a model; if only `tokens` is given, one sequence
     workload : text that replaces tokens and batch, such as `prefill:2048`
+
+    Raises
+    ------
+    BadInput : a malformed workload, see `parse_workload`; tokens or a batch out of range
     """
+    if tokens is not None:
+        checked_tokens(tokens)
+    if batch is not None and batch < 1:
+        raise BadInput(f"batch must be at least 1, got {batch}")
     if workload is not None:
         return parse_workload(workload)
     if not has_model(source) and not is_onnx(source):

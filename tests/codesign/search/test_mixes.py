@@ -125,7 +125,11 @@ def test_layers_alike_are_pruned_alike_and_count_as_often_as_they_are():
     ("name", "said", "words"),
     [
         ("bert-small", {"workload": "decode:16@64"}, "one by one"),
-        ("bert-small", {"workload": "batch:8", "tokens": 64}, "left out with a workload"),
+        ("bert-small", {"workload": "batch:8", "tokens": 64}, "exclude each other"),
+        ("bert-small", {"tokens": 2**24 + 1}, "at most 16777216"),
+        ("bert-small", {"tokens": 2**13, "batch": 2**12}, "at most 16777216 tokens"),
+        ("bert-small", {"workload": "batch:16777216"}, "at most 16777216 tokens"),
+        ("bert-small", {"batch": 0}, "batch must be at least 1"),
         ("bert-small", {"workload": "pre"}, "must be like"),
     ],
 )

@@ -344,8 +344,8 @@ def search_of(
         check_choice("runtime", runtime, RUNTIMES)
     elif not families_of("torch", families):
         runtime = "engine"
-    if tokens is not None and (tokens < 1 or workload is not None):
-        raise BadInput(f"tokens must be at least 1, and left out with a workload, got {tokens}")
+    if tokens is not None and workload is not None:
+        raise BadInput(f"tokens and a workload exclude each other, got {tokens} and {workload}")
     check_batch(weights, batch, workload=workload)
     runs = timed_passes(weights, tokens=tokens, batch=batch, workload=workload)
     loaded = load_workload(

@@ -38,7 +38,7 @@ def report_outputs(path: Path, what: str = "the report") -> list[Output]:
     """
     return [
         OutputFile(what=what, path=path, suffixes=(".md",)),
-        OutputFolder(what=what, path=path.with_suffix(""), names=("*.png",)),
+        OutputFolder(what=what, path=path.parent / path.stem, names=("*.png",)),
     ]
 
 

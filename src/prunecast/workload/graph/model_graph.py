@@ -9,6 +9,7 @@ from prunecast.errors import BadInput
 from prunecast.kernels.libraries.attention.shape import Attention
 from prunecast.plan.conv_shape import ConvShape
 from prunecast.workload.graph.experts import ExpertPart
+from prunecast.workload.graph.shapes import MOST_TOKENS
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -135,6 +136,8 @@ class Operation:
             raise BadInput(
                 f"{self.name}: a product needs m, k, n of at least 1, got {self.m}, {self.k}, {self.n}"
             )
+        if self.kind == "gemm" and self.n > MOST_TOKENS:
+            raise BadInput(f"{self.name}: a product has at most {MOST_TOKENS} tokens, got {self.n}")
 
     def with_extra_moves(self, *moved: Moved) -> "Operation":
         """Return the operation with `moved` added to its extra moves, without duplicates."""
