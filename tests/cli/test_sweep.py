@@ -20,6 +20,8 @@ ONE = (
     "0.5",
     "--kernel",
     "stspmm",
+    "--pattern",
+    "vector-wise:128",
     "--workers",
     "1",
 )
@@ -52,7 +54,7 @@ def test_a_shape_has_three_whole_numbers(text):
 
 
 def test_what_the_file_holds_is_known_and_only_the_first_rows_are_printed(run, monkeypatch):
-    """A matrix of 64 rows has no tiles of 128 rows, which is told; the dense row of each shape is a case."""
+    """A matrix of 64 rows has no vectors of 128, which is told; the dense row of each shape is a case."""
     out = run(*ONE)[1]
     assert "2 cases: 0 known, 2 computed, 1 of them cannot be run (the file says why); s.sqlite" in out
     assert "more rows" not in out

@@ -61,7 +61,9 @@ def sweep(
     engine: opt.Engine = "model",
     state: opt.State = "burst",
     launch: opt.Launch = "graph",
-    dtype: Annotated[str, opt.option("TEXT", "fp16, bf16, fp32 or tf32.")] = "fp16",
+    dtype: Annotated[
+        str, opt.option("TEXT", "fp16, bf16, fp32 or tf32; int8 for dense and cusparselt.")
+    ] = "fp16",
     executor: Annotated[
         str,
         opt.option(

@@ -85,6 +85,43 @@ def test_a_result_is_what_predict_says(tmp_path) -> None:  # type: ignore[no-unt
         assert row["seconds"] == pytest.approx(expected[case.kernel], rel=1e-12)
 
 
+def test_a_layer_of_few_rows_is_pruned_as_predict_prunes_it() -> None:
+    shape = (64, 256, 128)
+    wanted = {"gpus": ["h200-sxm"], "shapes": [shape], "sparsities": [0.75], "kernels": ["stspmm"]}
+    (_, case) = expand(patterns=["tile-wise:128", "tile-wise:64"], **wanted)
+    weights = np.random.default_rng(0).standard_normal(shape[:2], np.float32)
+    table = predict(
+        weights, gpu="h200-sxm", tokens=128, pattern="tile-wise:128", kernels="stspmm", engine="model"
+    )
+    assert (case.pattern, case.kernel) == (table[1].pattern, table[1].kernel) == ("tile-wise:64", "stspmm")
+    assert predict_group([case])[0]["seconds"] == pytest.approx(table[1].seconds, rel=1e-12)
+    assert equal_importance.at_equal_importance([case], "tile-wise:128") == [case]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kernels": ["stspmm", "2:4"]}, "kernel 2:4 runs none of the patterns tile-wise:64"),
+        ({"dtype": "fp8"}, "dtype fp8: a sweep has no quantising of x"),
+        ({"shapes": [(2**24 + 1, 1, 1)]}, "wanted sides up to 16777216"),
+        ({"shapes": [(1, 1, 2**24 + 1)]}, "wanted sides up to 16777216"),
+        ({"shapes": [(2**20, 1, 2**17)]}, "1048576 x 1 x 131072: .* matrices up to 68719476736"),
+        ({"shapes": [(2**20, 2**17, 1)]}, "matrices up to 68719476736"),
+    ],
+)
+def test_cases_that_say_nothing_are_refused_before_the_work(changes, words) -> None:  # type: ignore[no-untyped-def]
+    wanted = {"gpus": ["h200-sxm"], "shapes": [(256, 128, 64)], "sparsities": [0.5]}
+    with pytest.raises(BadInput, match=words):
+        expand(**{**wanted, "patterns": ["tile-wise:64"], **changes})
+
+
+def test_weights_that_are_too_large_to_be_drawn_are_a_refused_case() -> None:
+    wanted = {"gpus": ["h200-sxm"], "shapes": [(2**15, 2**14, 8)], "sparsities": [0.5], "kernels": ["2:4"]}
+    dense, pruned = expand(patterns=["2:4"], **wanted)
+    assert predict_group([dense])[0]["seconds"] > 0.0
+    assert "random weights have at most 268435456" in predict_group([pruned])[0]["error"]
+
+
 @pytest.mark.parametrize("engine", ["model", "simulator"])
 def test_what_a_worker_keeps_changes_no_result(engine, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Groups one after another in one worker, and each case in one that knows nothing."""

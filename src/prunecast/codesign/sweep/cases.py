@@ -25,7 +25,8 @@ from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
 from prunecast.workload.candidates import kernels_of, takes
 from prunecast.workload.engines import ENGINES
-from prunecast.workload.pruned_maps import sparsity_for
+from prunecast.workload.graph.shapes import MOST_TOKENS
+from prunecast.workload.pruned_maps import no_taller_than, sparsity_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,11 @@ class GroupKey(NamedTuple):
     seed: int
 
 
+MOST_ELEMENTS = 2**36
+"""Largest number of elements of A, B or C: a plan of more tiles does not fit into memory. No GPU has as much.
+Kind: choice."""
+
+
 @checked
 def expand(
     *,
@@ -106,7 +112,8 @@ def expand(
     ----------
     gpus : names or spec files of GPUs
     shapes : sizes (M, K, N) of the products
-    patterns, sparsities : patterns to prune to, each at every sparsity unless its sparsity is fixed
+    patterns, sparsities : patterns to prune to, each at every sparsity unless its sparsity is fixed. Tiles
+        taller than M get its height, as in `predict`
     kernels : kernels to predict. If it is empty, all kernels that can run a pattern are used, with two
         exceptions. CSR is used only if no other kernel can run the pattern, since on tiles it is tens of
         times slower and its prediction needs longest. Kernels for few tokens are used only with few tokens
@@ -116,7 +123,7 @@ def expand(
 
     Raises
     ------
-    BadInput : a name is unknown, or a number is out of range
+    BadInput : a name is unknown, a number is out of range, or a kernel of `kernels` runs none of the patterns
     """
     if not gpus:
         raise BadInput("gpus must name at least one GPU, got none")
@@ -124,7 +131,8 @@ def expand(
         load_gpu(gpu)
     check_choice("engine", engine, ENGINES)
     Conditions(state, launch)  # raises BadInput for unknown ones
-    check_choice("dtype", dtype, DTYPE_BYTES)
+    if check_choice("dtype", dtype, DTYPE_BYTES) == "fp8":  # its dense call quantises x, a plan does not
+        raise BadInput("dtype fp8: a sweep has no quantising of x, which `predict` counts")
     if not 0 <= seed < 2**32:  # as in `search_model`: Optuna's sampler accepts these
         raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
     for kernel in kernels:
@@ -133,17 +141,33 @@ def expand(
     if not sizes:
         raise BadInput("shapes: wanted a --shape like 4096x4096x2048 or a --workload, got neither")
     for each in sizes:
+        text = " x ".join(map(str, each))
         if len(each) != 3 or min(each) < 1:
-            raise BadInput(f"a shape must be M x K x N, each from 1, got {' x '.join(map(str, each))}")
+            raise BadInput(f"a shape must be M x K x N, each from 1, got {text}")
+        m, k, n = each
+        if max(each) > MOST_TOKENS or max(m * k, k * n, m * n) > MOST_ELEMENTS:
+            raise BadInput(f"shape {text}: wanted sides up to {MOST_TOKENS}, matrices up to {MOST_ELEMENTS}")
     kinds = list(dict.fromkeys(_kinds(patterns, sparsities, kernels)))
+    idle = [name for name in kernels if name not in {kernel for _, _, kernel in kinds}]
+    if idle:
+        raise BadInput(f"kernel {idle[0]} runs none of the patterns {', '.join(patterns)}")
     common = {"dtype": dtype, "engine": engine, "state": state, "launch": launch}
-    return [
+    cases = (
         SweepCase(
-            gpu=gpu, m=m, k=k, n=n, pattern=pattern, sparsity=sparsity, kernel=kernel, seed=seed, **common
+            gpu=gpu,
+            m=m,
+            k=k,
+            n=n,
+            pattern=no_taller_than(pattern, m).canonical,
+            sparsity=sparsity,
+            kernel=kernel,
+            seed=seed,
+            **common,
         )
         for (m, k, n), (pattern, sparsity, kernel), gpu in itertools.product(sizes, kinds, gpus)
         if kernels or takes(kernel, n)
-    ]
+    )
+    return list(dict.fromkeys(cases))
 
 
 def groups_of(cases: Iterable[SweepCase]) -> dict[GroupKey, list[SweepCase]]:

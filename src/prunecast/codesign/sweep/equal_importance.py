@@ -10,7 +10,7 @@ from prunecast.codesign.sweep.cases import GroupKey, SweepCase, groups_of
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern, retained_importance, weigh
 from prunecast.patterns.importance import ImportanceArray
-from prunecast.workload.pruned_maps import sparsity_for, sparsity_retaining
+from prunecast.workload.pruned_maps import no_taller_than, sparsity_for, sparsity_retaining
 
 MOST_SHARED = 2**26
 """Largest number of weights of a matrix whose importance a worker caches (256 MiB)."""
@@ -53,8 +53,8 @@ def at_equal_importance(cases: Sequence[SweepCase], reference: str) -> list[Swee
     BadInput : the reference is unknown, cannot have a sparsity, or does not fit a matrix
     """
     found: list[SweepCase] = []
-    canonical = parse_pattern(reference).canonical
     for key, group in groups_of(cases).items():
+        canonical = no_taller_than(reference, key.m).canonical
         if key.sparsity is None or key.pattern == canonical:
             found += group
             continue

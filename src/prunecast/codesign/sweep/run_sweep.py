@@ -36,6 +36,7 @@ from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.models import estimate
 from prunecast.patterns import TileMap, element_map_from_mask, parse_pattern
 from prunecast.workload.engines import Outcome, Progress, silent, simulate
+from prunecast.workload.random_weights import MOST_DRAWN
 
 _CONNECT_S = 10
 MOST_WORKERS = 4096
@@ -271,6 +272,8 @@ def _by_elements(key: GroupKey) -> PrunedMap:
 
 @lru_cache(maxsize=2)
 def _pruned(key: GroupKey) -> PrunedMap:
+    if key.m * key.k > MOST_DRAWN:
+        raise BadInput(f"random weights have at most {MOST_DRAWN} elements, got {key.m}x{key.k}")
     pattern = parse_pattern(key.pattern)
     mask = pattern.prune({"weights": importance_of_group(key)}, key.sparsity)["weights"]
     return pattern.map(mask)
