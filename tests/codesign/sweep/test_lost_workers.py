@@ -1,7 +1,10 @@
 """A sweep whose workers die, whose rows lack a sparsity, and where no process can be started."""
 
 import os
+import select
 import signal
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -35,6 +38,24 @@ def test_a_dead_worker_is_one_line(tmp_path):
         pytest.raises(BadInput, match=r"a worker died, .* a rerun goes on"),
     ):
         run_sweep(CASES, store, pool)
+
+
+WAITS = """
+import os, time
+from prunecast.codesign.sweep import open_executor
+with open_executor(workers=1) as pool:
+    print(pool.submit(os.getpid).result(), flush=True)
+    time.sleep(1800)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_workers_end_with_a_parent_that_is_killed(number):
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True) as parent:
+        worker = os.pidfd_open(int(parent.stdout.readline()))
+        parent.send_signal(number)
+    assert select.select([worker], [], [], 600)[0] == [worker]
+    os.close(worker)
 
 
 def test_without_semaphores_one_thread_does_it(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
@@ -83,15 +84,28 @@ def _pool(workers: int) -> Executor:
     context = multiprocessing.get_context("spawn")
     try:
         context.Lock()
-        # Workers ignore Ctrl-C, which reaches all processes of a terminal; the parent ends them.
-        return ProcessPoolExecutor(
-            workers, mp_context=context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-        )
+        return ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
     except (OSError, ImportError, NotImplementedError):
         warnings.warn(
             "no processes can be started here, one case runs at a time", RuntimeWarning, stacklevel=2
         )
         return ThreadPoolExecutor(1)
+
+
+def _start_worker() -> None:
+    """Ignore Ctrl-C, which reaches all processes of a terminal, and end with the parent process.
+
+    A parent that is killed, or whose terminal is closed, cannot end its workers. They would wait for cases
+    for ever, since each of them holds both ends of the pipe of the cases.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager
