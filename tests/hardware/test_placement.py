@@ -9,6 +9,7 @@ from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.hardware.placement import (
+    SETTLED,
     block_places,
     burst_placements,
     expected_places,
@@ -16,7 +17,7 @@ from prunecast.hardware.placement import (
 )
 from prunecast.launch import launch_context
 from prunecast.patterns import ElementMap, element_map_from_columns
-from tests.naive.from_plan import unequal_places
+from tests.naive.from_plan import burst_depths, unequal_places
 from tests.naive.records import Item
 
 H200 = load_gpu("h200-sxm")
@@ -101,6 +102,37 @@ def test_placements_of_a_burst_are_ways_to_lie(blocks: int, fit: int) -> None:
         assert set(lie.tolist()) - {0, 1, int(lie.max())} == set()
         depths.append(int(lie.max()))
     assert depths == sorted(set(depths))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fit", "sms"),
+    [
+        (3, 4, 8),
+        (6, 4, 20),
+        (7, 3, 16),
+        (9, 4, 12),
+        (9, 4, 20),
+        (11, 4, 20),
+        (12, 2, 30),
+        (12, 4, 20),
+        (14, 4, 30),
+    ],
+)
+def test_placements_of_a_burst_are_as_often_as_the_slow_twin_says(blocks: int, fit: int, sms: int) -> None:
+    """The SMs with most blocks have theirs first, in turns; each of the others has one."""
+    often = burst_depths(blocks, fit, sms)
+    if max(share for share, _ in often.values()) >= SETTLED:
+        assert burst_placements(blocks, fit, sms) == ()
+        return
+    found = burst_placements(blocks, fit, sms)
+    assert [one.share for one in found] == pytest.approx([share for share, _ in often.values()])
+    for (depth, (_, full)), one in zip(often.items(), found, strict=True):
+        shared = round(full) if depth > 1 else 0
+        assert (one.places is None) == (depth == 1)
+        places = np.arange(blocks) if one.places is None else one.places
+        together = [block % shared for block in range(shared * depth)] if shared else []
+        alone = range(shared, shared + blocks - shared * depth)
+        assert (places % sms).tolist() == [*together, *alone]
 
 
 @given(

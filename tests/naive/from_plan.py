@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from prunecast.hardware.placement import JITTER, followed
+from prunecast.hardware.placement import BURST, JITTER, RARE, followed
 from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import memory_rules
@@ -147,26 +147,46 @@ def piled_up(items: list[Item], slots: int, sms: int) -> tuple[list[Item], list[
 def unequal_places(items: list[Item], slots: int, sms: int) -> dict[int, Item]:
     """Of a launch among those that follow one another: the last one that takes about as long as all do."""
     count = len(items)
-    launches = followed(count, slots, sms)
-    jitter = 1.0 + JITTER * np.random.default_rng(count).standard_normal((launches, count))
-    queue = [place % sms for place in range(slots * sms)]
-    found, longest = [], []
-    for launch in range(launches):
-        sm, queue = queue[:count], queue[count:]
-        ends = [_end(items, sm, i) for i in range(count)]
-        queue += [sm[i] for i in sorted(range(count), key=lambda i: (ends[i] * jitter[launch][i], i))]
-        found.append(sm)
-        longest.append(max(ends))
+    work = [max(item.k_count + item.zeros, 1) for item in items]
+    found, longest = _one_after_another(work, slots, sms, followed(count, slots, sms))
     apart = [abs(cycles - np.mean(longest)) for cycles in longest]
     sm = next(s for s, a in zip(found[::-1], apart[::-1], strict=True) if a <= min(apart) * (1.0 + 1e-9))
     firsts = sorted(set(sm), key=lambda s: (-sm.count(s), sm.index(s)))
     return {sm[:i].count(sm[i]) * sms + firsts.index(sm[i]): items[i] for i in range(count)}
 
 
-def _end(items: list[Item], sm: list[int], i: int) -> float:
+def burst_depths(blocks: int, slots: int, sms: int) -> dict[int, tuple[float, float]]:
+    """Of launches of equal blocks in a burst: most blocks on an SM -> share of the launches, and how many SMs
+    have so many, on the mean. Depths that few launches have are left out.
+    """
+    found, _ = _one_after_another([1] * blocks, slots, sms, BURST)
+    counts = [[sm.count(each) for each in set(sm)] for sm in found]
+    alike: dict[int, list[int]] = {}
+    for own in counts:
+        alike.setdefault(max(own), []).append(own.count(max(own)))
+    often = {depth: full for depth, full in alike.items() if len(full) >= RARE * BURST}
+    total = sum(map(len, often.values()))
+    return {depth: (len(full) / total, sum(full) / len(full)) for depth, full in sorted(often.items())}
+
+
+def _one_after_another(
+    work: list[int], slots: int, sms: int, launches: int
+) -> tuple[list[list[int]], list[float]]:
+    """The SM of each block of launches that follow one another, and how long each launch takes."""
+    count = len(work)
+    jitter = 1.0 + JITTER * np.random.default_rng(count).standard_normal((launches, count))
+    queue = [place % sms for place in range(slots * sms)]
+    found, longest = [], []
+    for launch in range(launches):
+        sm, queue = queue[:count], queue[count:]
+        ends = [_end(work, sm, i) for i in range(count)]
+        queue += [sm[i] for i in sorted(range(count), key=lambda i: (ends[i] * jitter[launch][i], i))]
+        found.append(sm)
+        longest.append(max(ends))
+    return found, longest
+
+
+def _end(work: list[int], sm: list[int], i: int) -> float:
     """What two blocks on one SM both do they do half in turns."""
-    mine = max(items[i].k_count + items[i].zeros, 1)
-    others = (
-        max(items[j].k_count + items[j].zeros, 1) for j in range(len(items)) if j != i and sm[j] == sm[i]
-    )
-    return mine + sum(min(mine, other) for other in others) / 2.0
+    others = (work[j] for j in range(len(work)) if j != i and sm[j] == sm[i])
+    return work[i] + sum(min(work[i], other) for other in others) / 2.0

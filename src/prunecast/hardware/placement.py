@@ -137,7 +137,7 @@ def burst_placements(blocks: int, fit: int, sms: int) -> tuple[BurstPlacement, .
         return ()
     placements = []
     for crowd, found in often.items():
-        full = min(max(round(float((found == crowd).sum(axis=1).mean())), 1), blocks // crowd)
+        full = round(float((found == crowd).sum(axis=1).mean()))
         places = _crowded(_Crowd(full, crowd), blocks, sms) if crowd > 1 else None
         placements.append(BurstPlacement(len(found) / total, places))
     return tuple(placements)
