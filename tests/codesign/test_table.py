@@ -68,6 +68,7 @@ def test_sums_count_each_layer_as_often_as_a_pass_runs_it():
     assert several.removed == pytest.approx(removed / sum(sizes.values()))
     assert several.coverage == pytest.approx((256 * 512 + 128 * 128) / (2 * 256 * 512 + 128 * 128))
     assert table.coverage == 1.0
+    assert prunecast.predict(named, kernels="dense", **options).coverage == 1.0
     assert [skipped.layer for skipped in several.missing] == ["c"]
     only_b = replace(several, predictions=tuple(row for row in table if row.layer == "b"))
     once = replace(only_b, runs={})
