@@ -76,8 +76,8 @@ def check_given(parameters: Iterable[Parameter], given: Given) -> None:
     """
     marked = [(parameter, given[parameter.name]) for parameter in parameters]
     for parameter, value in marked:
-        if value in ("", Path()) and marks_of(parameter, Writes):
-            raise BadInput(f"{option_name(parameter)} must name what is written, got {str(value)!r}")
+        if value == "" and marks_of(parameter, Writes):
+            raise BadInput(f"{option_name(parameter)} must name what is written, got an empty text")
     outputs = [
         output
         for parameter, value in marked

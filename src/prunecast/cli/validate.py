@@ -5,6 +5,7 @@ With `--model`, measure a whole model in PyTorch and compare it with its predict
 
 from datetime import UTC, datetime
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,22 +109,23 @@ def validate(
     With --model it is a model that is measured, as torch.compile and prunecast.torch.sparsify run it, and
     --record names a .json file.
     """
+    given = locals()
     from prunecast.workload.engines import ENGINES
 
     if engine != "both" and engine not in ENGINES:
         raise BadInput(f"engine must be both, {' or '.join(ENGINES)}, got {engine!r}")
     engines = ENGINES if engine == "both" else (engine,)
     if model is not None:
-        if replay or report or intervals or resume:
-            raise BadInput("--model goes with --record alone: --replay, --resume, --report are of suites")
+        _refuse(given, ("suite", "replay", "part", "resume", "seconds", "report", "intervals"), OF_SUITES)
         found = _validated_model(
             model, workload, blocks, pattern, sparsity, gpu=gpu, engine=engines[0], record=record
         )
         deliver(printed, Report(found.document(), found.frame_rows(), partial(_show_model, found)))
         return
     numbers = _part(part)
-    if replay and record:
-        raise BadInput("--record keeps what is measured, and --replay measures nothing")
+    _refuse(given, ("workload", "blocks", "pattern", "sparsity"), "is of a whole model: give --model too")
+    if replay:
+        _refuse(given, ("suite", "record", "resume", "seconds"), "has no effect: --replay measures nothing")
     from prunecast.validation.intervals import read_intervals, write_intervals
     from prunecast.validation.suite import load_suite
     from prunecast.validation.validate import bundled_records, record_suite, rows_left
@@ -163,6 +165,18 @@ def validate(
     if intervals is not None:
         write_intervals(validation, intervals)
     deliver(printed, Report(validation.document(), validation.frame_rows(), partial(_show, validation)))
+
+
+OF_SUITES = "is of suites: --model goes with --record alone"
+
+
+def _refuse(given: Given, names: tuple[str, ...], why: str) -> None:
+    """Raise BadInput if one of the options `names` has another value than its default."""
+    usual = signature(validate).parameters
+    for name in names:
+        if given[name] != usual[name].default:
+            value = given[name][0] if isinstance(given[name], list) else given[name]
+            raise BadInput(f"--{name} {value} {why}")
 
 
 def _part(text: str) -> tuple[int, int]:
