@@ -65,6 +65,8 @@ def _machine(machine: Machine, kernel: Kernel) -> engine_state.Machine:
         dram_write_ticks=machine.dram_write_ticks_per_kib,
         l2_taken_ticks=machine.l2_taken_ticks_per_kib,
         dram_queue=machine.dram_queue,
+        block_interval=machine.block_interval,
+        answer_interval=machine.answer_interval,
     )
 
 

@@ -60,6 +60,8 @@ def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine_state.Machine, pa
         dram_write_ticks_per_kib=lowered.dram_write_ticks,
         l2_taken_ticks_per_kib=lowered.l2_taken_ticks,
         dram_queue=lowered.dram_queue,
+        block_interval=lowered.block_interval,
+        answer_interval=lowered.answer_interval,
         shared_ticks_per_kib=lowered.shared_ticks,
         tensor_ticks_per_kfma=_whole_ticks(1024, tensor_fma_per_clk_per_sm / lowered.partitions),
         fma_ticks=_whole_ticks(FMA_OF_A_WARP, gpu.fp32_fma_per_clk_per_sm / lowered.partitions),

@@ -148,7 +148,11 @@ class Memory:
         if key in self.held:
             self.hit_bytes += size
             self.held.move_to_end(key)
-            return self.held[key][1]
+            size, filled = self.held[key]
+            if filled > cycle:
+                filled += self.machine.answer_interval
+                self.held[key] = (size, filled)
+            return filled
         self.miss_bytes += size
         filled = self.from_dram(cycle, size, prefetch) + self.machine.dram_latency
         self.held[key] = (size, filled)

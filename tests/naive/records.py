@@ -41,6 +41,10 @@ class Machine:
     """Ticks in which L2 serves no reads, for a KiB of stores."""
     dram_queue: int = 0
     """Cycles of prefetched weights for which other reads wait."""
+    block_interval: int = 0
+    """Ticks between the starts of two blocks of the first wave."""
+    answer_interval: int = 0
+    """Cycles between the answers to two requests for a segment that is being fetched."""
     shared_ticks_per_kib: int = 0
     tensor_ticks_per_kfma: int = 0
     """Ticks for 1024 FMA."""

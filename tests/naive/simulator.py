@@ -13,7 +13,7 @@ from prunecast.plan.program import WHOLE_LINES, Op
 from tests.naive.barriers import Barriers
 from tests.naive.items import Items
 from tests.naive.memory import Memory
-from tests.naive.parts import Barrier, Block, Sm, SubPartition, Warp, byte_cost
+from tests.naive.parts import TICKS, Barrier, Block, Sm, SubPartition, Warp, byte_cost
 from tests.naive.records import Kernel, Machine, NaiveResult, Work
 from tests.naive.walk import COPIES, Todo, applicable, applicable_outside
 
@@ -41,9 +41,12 @@ class Simulation:
 
     def simulate(self) -> NaiveResult:
         """Run to the end."""
-        for slot in range(self.machine.slots):
+        machine, first = self.machine, min(self.work.blocks, self.machine.slots * self.machine.sms)
+        for slot in range(machine.slots):
             for sm in self.sms:
-                self.place_next(sm, slot, 0)
+                # Half of the blocks start before the mean
+                apart = (2 * self.next_block - (first - 1)) * machine.block_interval // (2 * TICKS)
+                self.place_next(sm, slot, 0, max(machine.block_start + apart, 0))
         while self.events:
             cycle, _, _, happen = heapq.heappop(self.events)
             happen(cycle)
@@ -68,8 +71,8 @@ class Simulation:
 
     # Blocks and items
 
-    def place_next(self, sm: Sm, slot: int, cycle: int) -> None:
-        """Place the next block, if there is one."""
+    def place_next(self, sm: Sm, slot: int, cycle: int, ready: int) -> None:
+        """Place the next block, if there is one; its warps can issue from cycle `ready` on."""
         if self.next_block == self.work.blocks:
             return
         block = Block(self.next_block, sm, slot)
@@ -87,7 +90,7 @@ class Simulation:
             warp.part.warps.append(warp)
             warp.way = self.way(warp)
             warp.todo = next(warp.way)
-            self.wake(warp, cycle + self.machine.block_start)
+            self.wake(warp, ready)
 
     def retire(self, block: Block, cycle: int) -> None:
         """Give the block's slot to the next one."""
@@ -96,7 +99,7 @@ class Simulation:
         sm.blocks -= 1
         if sm.blocks == 0:
             self.result.sm_busy[sm.number] += cycle - sm.busy_since
-        self.place_next(sm, block.slot, cycle)
+        self.place_next(sm, block.slot, cycle, cycle + self.machine.block_start)
 
     def way(self, warp: Warp) -> Iterator[Todo | None]:
         """What the warp issues one by one; None is EXIT."""

@@ -45,6 +45,8 @@ def machines(draw: DrawFn) -> Machine:
         dram_write_ticks_per_kib=draw(cost),
         l2_taken_ticks_per_kib=draw(cost),
         dram_queue=draw(latency),
+        block_interval=draw(st.sampled_from((0, 3000, 9001))),
+        answer_interval=draw(st.sampled_from((0, 1, 5))),
         shared_ticks_per_kib=draw(cost),
         tensor_ticks_per_kfma=draw(cost),
         fma_ticks=draw(st.sampled_from((0, 1, 4096, 9000))),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from prunecast.plan.program import When
 from tests.naive.cases import equal_blocks
 from tests.naive.engine_adapter import simulate_fast
+from tests.naive.parts import TICKS
 from tests.naive.programs import kernels, one_warp_kernels
 from tests.naive.records import Item, Kernel, Machine, Work
 from tests.naive.walk import Run, applicable, applicable_outside
@@ -147,7 +148,11 @@ def test_no_cycle_of_a_warp_is_lost(data: st.DataObject) -> None:
     still_storing = machine.store_latency * work.blocks
     assert sum(result.sm_busy) - still_storing <= result.stalls.total()
     assert result.stalls.total() <= sum(result.sm_busy) * warps * machine.slots
-    assert result.stalls["fetch"] == machine.block_start * warps * work.blocks
+    first = min(work.blocks, machine.slots * machine.sms)
+    apart = [(2 * i - first + 1) * machine.block_interval // (2 * TICKS) for i in range(first)]
+    starts = [max(machine.block_start + cycles, 0) for cycles in apart]
+    starts += [machine.block_start] * (work.blocks - first)
+    assert result.stalls["fetch"] == warps * sum(starts)
     assert result.stalls["issuing"] == result.instructions
 
 

@@ -121,6 +121,11 @@ class LaunchContext:
     prologue_cycles : cycles from the start of a block until it may read B
     prologue_under_preceding_cycles : cycles of the prologue that may overlap the preceding launch
     store_latency_cycles : cycles from a block's last store until its data are in L2
+    copies_through_registers : True if warps load the data of the next k-step, including rows of B, into
+        registers and write them to shared memory one k-step later: they request no data earlier
+    block_interval_s : seconds between the starts of two blocks of the first wave. If blocks that are only one
+        k-step ahead started in the same cycle, they would request every k-step together, and DRAM would be
+        idle while they multiply. 0 for others, whose fitted launch overhead contains the starts of all blocks
     l2_power : electric power per byte of L2 traffic, relative to bytes that each block reads separately
     """
 
@@ -145,6 +150,8 @@ class LaunchContext:
     prologue_cycles: float = field(init=False)
     prologue_under_preceding_cycles: float = field(init=False)
     store_latency_cycles: int = field(init=False)
+    copies_through_registers: bool = field(init=False)
+    block_interval_s: float = field(init=False)
     l2_power: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -159,6 +166,10 @@ class LaunchContext:
         object.__setattr__(self, "prologue_cycles", prologue_cycles(self))
         object.__setattr__(self, "prologue_under_preceding_cycles", prologue_under_preceding_cycles(self))
         object.__setattr__(self, "store_latency_cycles", store_latency_cycles(self))
+        steps = [i for program in self.programs for i in program.step]
+        in_registers = any(i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for i in steps)
+        object.__setattr__(self, "copies_through_registers", in_registers)
+        object.__setattr__(self, "block_interval_s", in_registers * self.gpu.block_interval_s)
         object.__setattr__(self, "l2_power", l2_power(self))
 
     def check_fit(self) -> None:

@@ -160,6 +160,7 @@ def _sampled(case: Case) -> _Blocks:
         read_latency=gpu.dram_latency_cycles,
         b_in_l2=context.weights_evict_first,
         dram_busy=_prefetch_cycles(case),
+        block_interval=round(context.block_interval_s * gpu.max_clock_hz * gpu.sm_count),
     )
     if context.co_resident:
         share = 1.0 if context.weights_evict_first else _first_reads(case)
@@ -167,7 +168,7 @@ def _sampled(case: Case) -> _Blocks:
     near, far_block = _block(far._replace(read_latency=gpu.l2_latency_cycles)), _block(far)
     if context.weights_evict_first:
         return _Blocks(near, far_block, 1.0, far_block.ring, 0.0)
-    if case.traits.copies_through_registers:
+    if case.context.copies_through_registers:
         # Rows of B may be in L2, but new weights and column indices come from DRAM, and each k-step waits
         beyond = round(_new_weights_share(case) * (gpu.dram_latency_cycles - gpu.l2_latency_cycles))
         near = _block(far._replace(read_latency=gpu.l2_latency_cycles + beyond, b_in_l2=True))

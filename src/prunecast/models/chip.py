@@ -158,7 +158,7 @@ def chip_ends(
     # Co-resident blocks hide each other's waits, and their delays count as stragglers. The exception is a
     # block that is alone on its SM and streams its weights while B stays in L2
     blocks_hide_waits = context.co_resident and not (context.weights_evict_first and context.crowd == 1)
-    queues = case.traits.waits and not case.traits.copies_through_registers and not blocks_hide_waits
+    queues = case.traits.waits and not case.context.copies_through_registers and not blocks_hide_waits
     parts = _in_parts(case, shares) if queues else shares
     behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(

@@ -72,9 +72,6 @@ class ProgramTraits(NamedTuple):
 
     runs_ahead: bool
     """True if producer warps (which only fetch) start the next item while consumer warps finish this one."""
-    copies_through_registers: bool
-    """True if warps load the data of the next k-step, including rows of B, into registers and write them to
-    shared memory one k-step later. No data are requested more than one k-step ahead."""
     waits_for_weights: bool
     """True if warps request weights, then column indices, and wait for both before they request rows of B."""
     queues_indices: bool
@@ -96,9 +93,6 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
     """Return the properties of warp programs."""
     return ProgramTraits(
         runs_ahead=any(program.fetches and not program.multiplies for program in programs),
-        copies_through_registers=any(
-            i.op is Op.LOAD_B and i.per_k16 and i.ahead == 1 for program in programs for i in program.step
-        ),
         waits_for_weights=any(
             i.op is Op.WAIT_LOAD
             and {Op.LOAD_A, Op.LOAD_INDEX} <= {before.op for before in program.begin[:place]}
@@ -127,7 +121,7 @@ def blocks_end_together(context: LaunchContext) -> bool:
     shared memory or for a barrier leaves the issue slots to another block, which keeps them for the products
     of a whole k-step, so that the blocks of an SM run k-step after k-step in turn.
     """
-    return context.crowd > 1 and program_traits(context.programs).copies_through_registers
+    return context.crowd > 1 and context.copies_through_registers
 
 
 def store_rate(context: LaunchContext, together: float) -> float:

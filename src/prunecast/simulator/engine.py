@@ -41,18 +41,19 @@ M_SYNC_LATENCY, M_SIGNAL_LATENCY, M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATEN
 M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_GATHER_TICKS, M_STORE_TICKS, M_SHARED_TICKS = range(13, 19)
 M_L2_TICKS, M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 24)
 M_GATHER_LATENCY, M_DRAM_WRITE_TICKS, M_L2_TAKEN_TICKS, M_DRAM_QUEUE = range(24, 28)
-N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(28, 35)
-N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(35, 42)
-N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(42, 46)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(46, 53)
-G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(53, 59)
-G_L2_USED, G_RETIRED = range(59, 61)
-AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(61, 69)
-AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(69, 79)
-AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(79, 85)
-N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(85, 91)
-N_MOST_UNWRITTEN, G_UNWRITTEN, G_PREFETCHED, G_OTHERS_READ = range(91, 95)
-SCALARS = 95
+M_BLOCK_INTERVAL, M_ANSWER_INTERVAL = range(28, 30)
+N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(30, 37)
+N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(37, 44)
+N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(44, 48)
+G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(48, 55)
+G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(55, 61)
+G_L2_USED, G_RETIRED = range(61, 63)
+AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(63, 71)
+AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(71, 81)
+AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(81, 87)
+N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(87, 93)
+N_MOST_UNWRITTEN, G_UNWRITTEN, G_PREFETCHED, G_OTHERS_READ = range(93, 97)
+SCALARS = 97
 
 # Instruction columns: fields of `plan.program.Instruction`, in the units of `lower._row`
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
@@ -314,6 +315,8 @@ def _touch(mem, t, segment, size, prefetch):
     if mem[row + L_SIZE] > 0:
         mem[G_HIT_BYTES] += size
         _unlink(mem, row)
+        if mem[row + L_FILL] > t:
+            mem[row + L_FILL] += mem[M_ANSWER_INTERVAL]
     else:
         mem[G_MISS_BYTES] += size
         mem[G_DRAM_BYTES] += size
@@ -542,8 +545,10 @@ def _first_item(mem, block):
 
 
 @inlined
-def _place_warp(mem, slot, sm_index, w, t):
-    """Start warp `w` of a block in block slot `slot` of the chip, on SM `sm_index`, at cycle `t`.
+def _place_warp(mem, slot, sm_index, w, t, ready):
+    """Place warp `w` of a block in block slot `slot` of the chip, on SM `sm_index`, at cycle `t`.
+
+    The warp can issue from cycle `ready` on.
 
     `slot` counts the slots of all SMs. The warp's index on its SM selects its sub-partition, so that blocks
     of few warps use all sub-partitions, and its place in the three lists of the sub-partition: ready times,
@@ -575,12 +580,12 @@ def _place_warp(mem, slot, sm_index, w, t):
     mem[warp + W_ITEM_ROW] = -1
     _enter_segment(mem, warp, START)
     _find_instruction(mem, warp)
-    _make_ready(mem, warp, t + mem[M_BLOCK_START])
+    _make_ready(mem, warp, ready)
 
 
 @inlined
-def _place_block(mem, slot, t):
-    """Start the next block, if there is one, in a free slot at cycle t."""
+def _place_block(mem, slot, t, ready):
+    """Place the next block, if there is one, in a free slot at cycle t; its warps issue from `ready` on."""
     block = mem[G_NEXT_BLOCK]
     if block >= mem[N_BLOCKS]:
         return
@@ -599,7 +604,7 @@ def _place_block(mem, slot, t):
     for role in range(mem[N_ROLES]):
         _reset(mem, mem[AT_SYNC] + (slot * mem[N_ROLES] + role) * R_FIELDS)
     for w in range(mem[M_WARPS]):
-        _place_warp(mem, slot, sm_index, w, t)
+        _place_warp(mem, slot, sm_index, w, t, ready)
     mem[G_PLACED] += 1
 
 
@@ -617,7 +622,7 @@ def _exit(mem, warp, t):
     mem[sm + S_BLOCKS] -= 1
     if mem[sm + S_BLOCKS] == 0:
         mem[sm + S_BUSY] += freed - mem[sm + S_BUSY_SINCE]
-    _place_block(mem, slot, freed)
+    _place_block(mem, slot, freed, freed + mem[M_BLOCK_START])
 
 
 # ---- barriers
@@ -1331,12 +1336,18 @@ def _take_turns(mem, column, sm, t, events):
 
 @inlined
 def _begin(mem):
-    """Start the first blocks, one in the first slot of every SM, then one in the second slot, and so on."""
+    """Place the first blocks, one in the first slot of every SM, then one in the second slot, and so on.
+
+    Their warps become ready one block after another. `M_BLOCK_START` is the mean of their times.
+    """
     _build_queue(mem)
     start = np.int64(0)  # a literal would compile `_place_block` a second time
+    last = min(mem[N_BLOCKS], mem[M_SLOTS] * mem[M_SMS]) - 1
     for slot in range(mem[M_SLOTS]):
         for sm in range(mem[M_SMS]):
-            _place_block(mem, sm * mem[M_SLOTS] + slot, start)
+            apart = (2 * mem[G_NEXT_BLOCK] - last) * mem[M_BLOCK_INTERVAL] >> TICK_BITS + 1
+            ready = max(mem[M_BLOCK_START] + apart, 0)
+            _place_block(mem, sm * mem[M_SLOTS] + slot, start, ready)
 
 
 @njit(error_model="numpy", nogil=True, _nrt=False)

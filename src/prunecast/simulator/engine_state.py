@@ -35,6 +35,8 @@ class Machine(NamedTuple):
 
     Latencies are in SM cycles. Fields that end in `_ticks` are in ticks per KiB; a cycle has `engine.TICKS`
     ticks. `dram_queue` is the time, in SM cycles, in which DRAM reads `GpuSpec.dram_queue_bytes`.
+    `block_interval` are the ticks between the starts of two blocks of the first wave, and `answer_interval`
+    the cycles between the answers of L2 to two requests for a segment that DRAM has yet to deliver.
     `partitions` and `slots` (for blocks) are per SM, `warps` and `stages` are per block. `policy` is a value
     of `simulate.POLICIES`, and `l2_capacity` is in bytes.
     """
@@ -67,6 +69,8 @@ class Machine(NamedTuple):
     dram_write_ticks: int
     l2_taken_ticks: int
     dram_queue: int
+    block_interval: int
+    answer_interval: int
 
 
 class Program(NamedTuple):

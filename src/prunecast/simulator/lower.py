@@ -28,6 +28,10 @@ OPERATIONS_WANTED = 200_000
 """Number of operations above which plans without pipeline stages run longer k-steps. On CSR plans of 256 to
 2048 rows, this changes the predicted time by at most 1.2 % and makes the simulation up to five times as
 fast."""
+ANSWER_CYCLES = 4
+"""SM cycles between the answers of L2 to two requests for one segment, if blocks start one after another: a
+slice of L2 moves a line of 128 bytes at 32 bytes per clock. Kind: datasheet, as `l2_store_read_share` of the
+V100."""
 LONGEST_RUN_CYCLES = 1 << 40
 """SM cycles, about ten minutes of GPU time, after which a run stops with `Status.TOO_LONG`. Kind: choice."""
 
@@ -90,6 +94,8 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
         dram_write_ticks=written,
         l2_taken_ticks=round(gpu.l2_store_read_share * ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz)),
         dram_queue=round(gpu.dram_queue_bytes / gpu.dram_bytes_per_s * clock_hz),
+        block_interval=round(context.block_interval_s * clock_hz * engine.TICKS),
+        answer_interval=ANSWER_CYCLES if context.block_interval_s else 0,
         **sm_costs(gpu, plan.tensor),
     )
 

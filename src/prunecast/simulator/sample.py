@@ -38,6 +38,8 @@ class SampledBlock(NamedTuple):
     """True if the rows of B are in L2, whatever `read_latency` is."""
     dram_busy: int = 0
     """Cycles at the start during which DRAM serves other requests."""
+    block_interval: int = 0
+    """Cycles between the starts of two blocks of the SM, because every other SM gets a block in between."""
 
 
 class SampledItem(NamedTuple):
@@ -111,6 +113,8 @@ def _machine(block: SampledBlock) -> Machine:
         dram_write_ticks=0,
         l2_taken_ticks=0,
         dram_queue=0,
+        block_interval=block.block_interval * engine.TICKS,
+        answer_interval=0,
         **sm_costs(gpu, block.tensor),
     )
 
