@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan, product_of
 from prunecast.hardware import load_gpu
-from prunecast.kernels.balanced.kernel import matrix_layout
+from prunecast.kernels.balanced.kernel import MOST_VECTOR_ROWS, matrix_layout
 from prunecast.kernels.balanced.layout import WARPS, BalancedLayout, VectorLayout, choose_rest, vector_layout
 from prunecast.kernels.balanced.programs import Sharers, _balanced_costs, _TokenRow, matrix_programs
-from prunecast.kernels.balanced.vector_programs import vector_programs
+from prunecast.kernels.balanced.vector_programs import (
+    FEWEST_REGISTERS,
+    MOST_REGISTERS,
+    vector_programs,
+    vector_registers,
+)
 from prunecast.launch import launch_context
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import estimate
@@ -432,3 +437,17 @@ def test_bytes_that_pass_the_port_again_with_copies(n: int) -> None:
     assert [i.operand_bytes for i in records] == [records[0].amount, 0]
     # A step has 8 groups of 16 columns, and of its record words of 16 bytes
     assert 8 * records[0].amount == pytest.approx(16 * layout.words.mean(), abs=4)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("index_bytes", [1, 2])
+def test_every_form_for_one_token_has_registers_within_its_bound(index_bytes: int, dtype: str) -> None:
+    """A block of 16 warps is compiled for at most `MOST_REGISTERS`; three fit on an SM with at most 40."""
+    found = {
+        (rows, segment): vector_registers(rows, segment, index_bytes, dtype)
+        for rows in range(1, MOST_VECTOR_ROWS + 1)
+        for segment in (8, 16, 32, 64, 128, 256)
+    }
+    assert all(FEWEST_REGISTERS <= registers <= MOST_REGISTERS for registers in found.values())
+    three = {form for form, registers in found.items() if 3 * 32 * WARPS * registers <= 65536}
+    assert three == ({(1, 64)} if (index_bytes, dtype) == (1, "fp16") else set())

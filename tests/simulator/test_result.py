@@ -120,6 +120,24 @@ def test_each_unit_is_busy_with_what_the_launch_moves_and_issues() -> None:
     assert busy["dram"] == pytest.approx(result.dram_bytes / (GPU.dram_bytes_per_s / 1e9), rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("kept", "tokens", "hits"),
+    [
+        ([64], 64, 0.0),
+        ([64], 128, 1 / 4),  # two token ranges share the weights
+        ([64] * 4, 64, 3 / 8),  # four tiles share the rows of B
+        ([64] * 4, 128, 5 / 8),  # of 8 times 16 KiB, four tiles and two ranges of B come from DRAM
+    ],
+)
+def test_data_that_an_item_reads_again_hit_l2(kept: list[int], tokens: int, hits: float) -> None:
+    result = simulate(hand_plan(kept, tokens), GPU, launch="stream")
+    assert result.l2_hit_rate == pytest.approx(hits, abs=0.01)
+    read = 16 * 1024 * len(kept) * tokens / 64
+    written = 2 * 64 * len(kept) * tokens
+    assert result.l2_bytes == read + written
+    assert result.dram_bytes == pytest.approx(read * (1.0 - hits) + written, rel=0.01)
+
+
 def test_the_owner_of_a_split_tile_waits_for_the_longer_part() -> None:
     """The part has 15 steps and the owner one; both copy from cycle 500 on."""
     whole = hand_plan([16 * 64], 64, shared_bytes=ONE_BLOCK)

@@ -145,7 +145,7 @@ def run_result(
     chip = run.mem
     touched = int(chip[engine.G_HIT_BYTES] + chip[engine.G_MISS_BYTES])
     parts = _attribute_cycles(_account(context.plan, lowered, run, cycles))
-    attribution = {name: parts.get(name, 0.0) / clock_hz for name in ATTRIBUTION} | {"launch": launch_s}
+    attribution = {name: parts[name] / clock_hz for name in ATTRIBUTION[:-1]} | {"launch": launch_s}
     stall = run.stall.sum(axis=0)
     return SimResult(
         seconds=launch_s + cycles / clock_hz,

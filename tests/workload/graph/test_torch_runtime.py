@@ -72,8 +72,10 @@ def test_launches_of_an_encoder_of_sound_by_hand() -> None:
         **{"input": 1, "convolution": 2, "gemm": 8},
         **{"attention": 2, "activation": 2, "normalise": 5},
     }
-    sizes = [(o.m, o.k, o.n) for o in found if o.kind == "convolution"]
-    assert sizes == [(SOUND.hidden, 3 * 80, 12000), (SOUND.hidden, 3 * SOUND.hidden, 6000)]
+    sizes = {o.name: (o.m, o.k, o.n) for o in found if o.kind == "convolution"}  # named as their weights are
+    first, second = (SOUND.hidden, 3 * 80, 12000), (SOUND.hidden, 3 * SOUND.hidden, 6000)
+    assert sizes == {"conv1": first, "conv2": second}
+    assert found["sound"].elements_out == 80 * 12000
     assert found["layer.0.qkv"].n == 6000
 
 
