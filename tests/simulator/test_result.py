@@ -61,6 +61,12 @@ def test_waits_for_loads_are_memory_beyond_the_start_of_the_block(warps: int) ->
     found = cycles_of(result)
     assert found["memory"] == pytest.approx(8 * GPU.dram_latency_cycles - GPU.block_start_cycles, abs=8)
     assert found["fill and drain"] == GPU.block_start_cycles
+    # Every cycle of a resident warp has one state
+    assert sum(result.stalls.values()) == pytest.approx(1.0)
+    assert result.stalls["wait load"] == pytest.approx(8 * GPU.dram_latency_cycles / result.cycles, abs=0.01)
+    assert result.stalls["fetch"] == pytest.approx(GPU.block_start_cycles / result.cycles, abs=0.01)
+    assert result.stalls["issuing"] == pytest.approx(8 * 66 / result.cycles, abs=0.01)
+    assert result.seconds == pytest.approx(result.launch_s + result.cycles / result.clock_hz)
     # Useful work of CUDA cores is issue: 66 instructions a step, on one of four schedulers for each warp
     slots = result.warp_instructions / GPU.sub_partitions_per_sm
     assert result.warp_instructions == pytest.approx(8 * 66 * warps, abs=2 * warps)
@@ -136,6 +142,13 @@ def test_data_that_an_item_reads_again_hit_l2(kept: list[int], tokens: int, hits
     written = 2 * 64 * len(kept) * tokens
     assert result.l2_bytes == read + written
     assert result.dram_bytes == pytest.approx(read * (1.0 - hits) + written, rel=0.01)
+
+
+def test_a_launch_that_reads_nothing_hits_nothing() -> None:
+    worker = WarpProgram(role="worker", warps=1, step=(Instruction(Op.FMA, issue=64),))
+    plan = hand_plan([64], 64, stages=0, programs=(worker,))
+    result = simulate(replace(plan, tensor="none"), GPU, launch="stream")
+    assert (result.l2_hit_rate, result.l2_bytes, result.dram_bytes) == (0.0, 0, 0)
 
 
 def test_the_owner_of_a_split_tile_waits_for_the_longer_part() -> None:

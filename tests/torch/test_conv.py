@@ -11,10 +11,13 @@ torch = pytest.importorskip("torch")
 
 from prunecast.errors import BadInput  # noqa: E402
 from prunecast.hardware import load_gpu  # noqa: E402
-from prunecast.kernels import run_reference  # noqa: E402
+from prunecast.kernels import ConvGrid, run_reference  # noqa: E402
 from prunecast.models import estimate  # noqa: E402
 from prunecast.patterns import parse_pattern  # noqa: E402
+from prunecast.plan.conv_shape import ConvShape  # noqa: E402
 from prunecast.torch import Pruner, SparseConv2d, TileSparseConv2d, sparsify  # noqa: E402
+from prunecast.torch.cuda import conv as conv_launches  # noqa: E402
+from prunecast.torch.epilogue import PLAIN, PackedLayer  # noqa: E402
 from prunecast.torch.planes import images_in, in_planes, planes_behind, planes_of  # noqa: E402
 from tests.naive.convolution import planes_of_images  # noqa: E402
 
@@ -241,3 +244,46 @@ def test_the_seconds_of_a_call_are_those_of_its_plan():
     plan = module.plan(module.call(8, 14, 14))
     assert plan.n >= 8 * 14 * 14
     assert module.seconds(of_14) == estimate(plan, load_gpu(GPU)).seconds
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Calls of the operator of a prepared launch with 24 filters, which reads the second packed weights."""
+    calls = []
+    operator = SimpleNamespace(plan=SimpleNamespace(m=24), at=lambda *given: calls.append(given))
+    prepared = SimpleNamespace(operator=operator, image=1)
+    monkeypatch.setattr(conv_launches, "prepared_launch", lambda layer, grid, planes: prepared)
+    monkeypatch.setattr(conv_launches, "stream_of", lambda device: 77)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)  # that of the CPU
+    return calls
+
+
+@pytest.mark.parametrize("second", [0, 24])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_launch_reads_and_writes_planes_where_they_lie(launched, second, has_bias):
+    grid = ConvGrid(conv=ConvShape.square(12, 7, 3, padding=1, batch=16), border=2, second=second)
+    images, bias = [torch.zeros(4) for _ in range(2)], torch.zeros(24) if has_bias else None
+    layer = PackedLayer(images, torch.zeros(1), bias, GPU, 0, PLAIN)
+    planes = torch.zeros(grid.source.pixels, 16).half()
+    launch = conv_launches.ConvLaunch.of(grid, layer, planes)
+    more = torch.zeros(grid.output(second).pixels, 16).half() if second else None
+    out = launch(planes, more)
+    assert out.shape == (grid.output(24).pixels, 16)
+    ((call, read, written, stream, added),) = launched
+    assert (read, stream, added) == (planes.data_ptr(), 77, more.data_ptr() if second else 0)
+    assert (call.weights, call.bias) == (images[1].data_ptr(), bias.data_ptr() if has_bias else 0)
+    pixel = 16 * 2  # images of two bytes
+    # A line has 7 pixels and 2 zeros behind them; the first image begins in the third pixel of the third line
+    assert written == out.data_ptr() + (2 * 9 + 2) * pixel
+    assert (call.b_row_bytes, call.c_row_bytes, call.tokens) == (pixel, 9 * 9 * pixel, grid.n)
+
+
+def test_planes_of_other_sizes_are_not_launched(launched):
+    grid = ConvGrid(conv=ConvShape.square(12, 7, 3, padding=1, batch=16), border=2, second=24)
+    layer = PackedLayer([torch.zeros(4)] * 2, torch.zeros(1), None, GPU, 0, PLAIN)
+    planes, more = (torch.zeros(pixels, 16).half() for pixels in (grid.source.pixels, grid.output(24).pixels))
+    launch = conv_launches.ConvLaunch.of(grid, layer, planes)
+    for given in ((planes,), (planes[1:], more), (planes, more[1:]), (planes.t().contiguous().t(), more)):
+        with pytest.raises(BadInput, match="wanted contiguous planes"):
+            launch(*given)
+    assert launched == []
