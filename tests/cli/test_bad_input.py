@@ -53,6 +53,14 @@ def refused(run, tmp_path):
         (["--ignore", "re:."], "ignore leaves out all 3 tensors"),
         (["--transpose", "c.weight"], "transpose: target 'c.weight' matches no tensor"),
         (["--batch", "4"], "batch 4 is of images: convolutions need --input, matrices --tokens"),
+        (["--conv", "im2col"], "conv im2col has no effect: no layer is a convolution"),
+        (["--experts-per-token", "1"], "experts-per-token 1 has no effect: no layer has experts"),
+        (
+            ["--routing", "random"],
+            "routing random has no effect: wanted a model by name or folder with experts",
+        ),
+        (["--scales", "token"], "scales token are of x in fp8, got dtype None"),
+        (["--price", "3"], "price 3 is of a token or image of a whole model, got matrices"),
         (["--json", "--csv"], "--json and --csv exclude each other"),
         (["-o", "out.txt"], "-o must name a .json or .csv file, got out.txt"),
         (["-o", "no/out.json"], "-o must lie in a folder that exists, got no/out.json"),
@@ -140,6 +148,30 @@ def test_inputs_that_no_convolution_has(refused, tmp_path, size, line):
 def test_prune_refuses_what_only_a_budget_needs(refused, model, option):
     name, value = option.split("=")
     assert f"{name} {value} needs a latency budget" in refused("prune", model, "-o", "out", option)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "line"),
+    [
+        ("bert-small", ["--stride", "2"], "bert-small says the sizes of its inputs: leave out --stride"),
+        ("bert-small", ["--padding", "0"], "bert-small says the sizes of its inputs: leave out --padding"),
+        ("bert-small", ["--conv", "im2col"], "conv im2col has no effect: no layer is a convolution"),
+        ("bert-small", ["--routing", "random"], "routing random has no effect"),
+        ("resnet18", ["-n", "300"], "resnet18 reads images, whose tokens are fixed: wanted batch:B, got 300"),
+        ("resnet18", ["--workload", "prefill:512"], "reads images, whose tokens are fixed: wanted batch:B"),
+        ("vit-base-16", ["-n", "300"], "vit-base-16 reads images, whose tokens are fixed: wanted batch:B"),
+        (
+            "c.npy",
+            ["--stride", "2"],
+            "stride and padding are of convolutions with --input, got 2 without one",
+        ),
+    ],
+)
+def test_settings_without_effect(refused, tmp_path, monkeypatch, model, arguments, line):
+    """An answer to another question than the one that was asked is worse than none."""
+    monkeypatch.chdir(tmp_path)
+    np.save("c.npy", np.ones((64, 8, 3, 3), np.float16))
+    assert line in refused("predict", model, "--engine", "model", *arguments)
 
 
 def test_a_batch_that_nothing_has(refused, model):

@@ -195,3 +195,14 @@ def test_im2col_reads_and_writes_every_element_through_l2():
     conv = ConvShape.square(64, 56, 3, batch=16)
     moving_s = im2col_seconds(conv, "fp16", gpu, USUAL) - USUAL.launch_s(gpu)
     assert moving_s == pytest.approx(2 * (2 * conv.k * conv.n) / gpu.l2_bytes_per_s)
+
+
+def test_kernels_for_few_tokens_are_tried_where_a_layer_has_few() -> None:
+    """The pass of an image has 512 columns by default, the last layers of a network one per image."""
+    asked = {"gpu": "h200-sxm", "engine": "model", "crossovers": False}
+    few = predict("vgg16", target="fc7", convolutions=ConvSettings(batch=1), runtime="engine", **asked)
+    assert "small-n" in {row.kernel for row in few}
+    weights = np.random.default_rng(0).standard_normal((64, 32, 3, 3), np.float32)
+    for size, tried in (("4x4", True), ("16x16", False)):
+        table = predict({"c": weights}, convolutions=ConvSettings(input_size=size), **asked)
+        assert ("small-n" in {row.kernel for row in table}) == tried

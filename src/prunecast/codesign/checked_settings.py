@@ -89,6 +89,8 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
         value = bound.arguments[name]
         if value is not None:
             check_choice(name, value, known)
+    if settings["scales"] != SETTINGS["scales"].default and settings["dtype"] != "fp8":
+        raise BadInput(f"scales {settings['scales']} are of x in fp8, got dtype {settings['dtype']}")
     if sparsity is not None:
         check_sparsity(sparsity)
     if settings["pattern"] is not None:

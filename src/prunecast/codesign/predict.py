@@ -103,6 +103,9 @@ def predict_each(
         )
     layers, loaded = jobs[0].launches.layers, jobs[0].workload
     in_model = loaded.form in WHOLE_MODELS
+    priced = [one.price for one in asked if one.price is not None]
+    if priced and not in_model:
+        raise BadInput(f"price {priced[0]:g} is of a token or image of a whole model, got matrices")
     ticks = count(1)
 
     def tick() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from prunecast.codesign.checked_settings import checked_settings, passes_of
+from prunecast.codesign.checked_settings import MATRICES, checked_settings, passes_of
 from prunecast.codesign.layer_job import LayerJob
 from prunecast.codesign.provenance import Provenance
 from prunecast.codesign.recipe import Recipe
@@ -22,7 +22,7 @@ from prunecast.kernels.libraries.collectives.call import check_gpus
 from prunecast.launch import Conditions
 from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.sources import Layer
-from prunecast.settings import PredictSettings
+from prunecast.settings import SETTINGS, PredictSettings
 from prunecast.workload.candidates import (
     candidates,
     check_rows_stay,
@@ -70,14 +70,10 @@ def layer_job(
     BadInput : a name is unknown, the weights cannot be read, or a kernel cannot run the pattern
     """
     pattern = None if settings["pattern"] is None else parse_pattern(settings["pattern"])
+    canonical = None if pattern is None else pattern.canonical
+    candidates(settings["kernels"], canonical)  # refuse unknown kernels before the weights are read
     is_asked = settings["pattern"] is not None or settings["sparsity"] is not None
     recipe = None if is_asked else recipe_of(weights)
-    columns = [run.columns for run in passes_of(weights, settings)]
-    least = min(columns)
-    if settings["pattern"] == "zeros" and settings["kernels"] == "all":
-        chosen = zeros_candidates(least)
-    else:
-        chosen = candidates(settings["kernels"], None if pattern is None else pattern.canonical, least)
     if settings["runtime"] == "torch":
         check_rows_stay(pattern)
     gpu = _gpu_of(settings)
@@ -86,7 +82,13 @@ def layer_job(
         rows: Mapping[str, WorkloadLayer] = rows_of(workload)
     else:
         workload, rows = like.workload, like.launches.layers
+    least = min((layer.n for layer in rows.values()), default=1)  # any layer may have few tokens
+    if settings["pattern"] == "zeros" and settings["kernels"] == "all":
+        chosen = zeros_candidates(least)
+    else:
+        chosen = candidates(settings["kernels"], canonical, least)
     is_torch = workload.runtime == "torch"
+    _check_effects(workload, settings)
     if is_torch:
         able = run_in_torch(chosen, asked=settings["kernels"] != "all")
         if like is None and len(able) == 1:  # nothing to compare with dense
@@ -129,11 +131,24 @@ def layer_job(
         candidates_of=known.candidates,
         sparsity=settings["sparsity"],
         strict=settings["kernels"] != "all",
-        tokens=max(columns),
+        tokens=max(run.columns for run in passes_of(weights, settings)),
         experts_per_token=settings["experts_per_token"] or EXPERTS_PER_TOKEN,
         holds_plans=sum(layer.size for layer in rows.values()) <= MOST_PLANNED,
         for_losers=replace(engine, name="model") if quick_losers and workload.form in WHOLE_MODELS else None,
     )
+
+
+def _check_effects(workload: Workload, settings: PredictSettings) -> None:
+    """Raise BadInput for settings that have no effect on any layer of a workload."""
+    routing, product = settings["routing"], settings["convolutions"].product
+    operations = [operation for graph in workload.graphs for operation in graph]
+    layers = workload.layers.values()
+    if routing != SETTINGS["routing"].default and all(one.experts is None for one in operations):
+        raise BadInput(f"routing {routing} has no effect: wanted a model by name or folder with experts")
+    has_filters = any(layer.convolution is not None for layer in layers)
+    has_filters = has_filters or any(one.convolution is not None for one in operations)
+    if product != MATRICES.product and not has_filters:
+        raise BadInput(f"conv {product} has no effect: no layer is a convolution with an input size")
 
 
 def _gpu_of(settings: PredictSettings) -> GpuSpec:

@@ -65,6 +65,8 @@ def conv_shapes(layers: Sequence[Layer], settings: ConvSettings) -> dict[str, Co
     sizes = _said("input", settings.input_size, r"(\d+)x(\d+)", names)
     strides = _said("stride", settings.stride, r"(\d+)", names)
     paddings = _said("padding", settings.padding, r"(\d+)", names)
+    if not sizes and (idle := [*listed(settings.stride), *listed(settings.padding)]):
+        raise BadInput(f"stride and padding are of convolutions with --input, got {idle[0]} without one")
     found = {}
     for layer in layers:
         size = sizes.get(layer.name)

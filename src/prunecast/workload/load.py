@@ -26,7 +26,7 @@ from prunecast.workload.graph.config import (
 from prunecast.workload.graph.families import families
 from prunecast.workload.graph.names import known_name
 from prunecast.workload.graph.runtimes import rewritten
-from prunecast.workload.graph.shapes import transformers
+from prunecast.workload.graph.shapes import SEQUENCE, Transformer, transformers
 from prunecast.workload.graph.workloads import NoTorchForm, transformer_graph
 from prunecast.workload.layers import (
     NAME_IT,
@@ -114,6 +114,7 @@ def load_workload(
 
         known = _in_runtime(drawn, runtime)
         assert known is not None
+        _check_no_tokens(source, passes, stated or {})
         found = known.noting(*_not_counted(source))
     elif passes[0].gpus > 1:
         raise BadInput(
@@ -142,8 +143,12 @@ def load_workload(
                 known = known.noting(*_uncounted(source))
         else:
             _check_no_input(source, settings)
+            _check_no_tokens(source, passes, stated or {})
             known = known.noting(*_not_counted(source))
         found = known
+    has_experts = any(layer.experts is not None for layer in found.layers.values())
+    if experts_per_token is not None and not found.graphs and not has_experts:
+        raise BadInput(f"experts-per-token {experts_per_token} has no effect: no layer has experts")
     if experts_per_token is not None and found.graphs:
         raise BadInput(
             f"{name_of(source) or type(source).__name__}: experts-per-token has no effect, the model states "
@@ -179,8 +184,30 @@ def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> 
 
 
 def _check_no_input(source: Source, settings: ConvSettings) -> None:
-    if settings.input_size:
-        raise BadInput(f"{source} says the sizes of its inputs: leave out --input")
+    for name in ("input_size", "stride", "padding"):
+        if getattr(settings, name):
+            option = name.removesuffix("_size")
+            raise BadInput(f"{source} says the sizes of its inputs: leave out --{option}")
+
+
+def _check_no_tokens(source: Source, passes: Sequence[Pass], stated: Mapping[str, int | None]) -> None:
+    """Raise BadInput if the user set the tokens of a model of images, whose size fixes them."""
+    name, shape = _known_model(source)
+    if (shape is None and name is None) or (shape is not None and not shape.patch):
+        return
+    for run in passes:
+        if stated.get("tokens") or run.tokens != SEQUENCE or run.label.startswith("prefill"):
+            got = run.label or f"{run.tokens} tokens"
+            raise BadInput(
+                f"{name or CONFIG} reads images, whose tokens are fixed: wanted batch:B, got {got}"
+            )
+
+
+def _known_model(source: Source) -> tuple[str | None, Transformer | None]:
+    """Return the standard name of a model, and its sizes if it is a transformer of known type."""
+    path = path_of(source)
+    name = known_name(f"{path}")
+    return name, transformers().get(name) if name else checkpoint_shape(source if path is None else path)
 
 
 def graph_of_standard(source: Source, run: Pass, runtime: str = "engine") -> ModelGraph:
@@ -328,9 +355,7 @@ def _of_unknown(source: Source, loaded: LoadedLayers, passes: Sequence[Pass]) ->
 
 def _not_counted(source: Source) -> Iterator[Skipped]:
     """Yield a note with the parts of a known model that its graph does not contain."""
-    path = path_of(source)
-    name = known_name(f"{path}")
-    shape = transformers().get(name) if name else checkpoint_shape(source if path is None else path)
+    name, shape = _known_model(source)
     if shape is not None and shape.not_counted:
         yield Skipped(layer=name or CONFIG, reason=f"not counted: {shape.not_counted}")
 
