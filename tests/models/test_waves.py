@@ -19,10 +19,12 @@ from prunecast.models.amounts import units_of
 from prunecast.models.block_times import SHARED_STEPS, _sampled, block_times, in_step_by_rows, stores_together
 from prunecast.models.chip import last_reads
 from prunecast.models.rates import sm_level_cycles
-from prunecast.models.roofline import look_up
+from prunecast.models.roofline import estimate, look_up
 from prunecast.models.waves import place_blocks, place_units, slots_apart, unit_costs
 from prunecast.patterns import TileMap
 from prunecast.plan.kernel_plan import Schedule
+from prunecast.workload.engines import simulate
+from tests.laws import draw_of
 from tests.models.hand_plans import hand_plan
 from tests.toy_gpu import toy_gpu
 
@@ -305,7 +307,7 @@ def test_blocks_in_step_are_counted_pair_by_pair(data):
     [("gtx-1080-ti", "tile-wise", 17024), ("v100-sxm2-16gb", "block-sparse", 16017), ("t4", "dense", 17020)],
 )
 def test_blocks_whose_k_steps_differ_by_more_than_the_stores_last_do_not_store_together(gpu, kernel, seed):
-    # Against a slow twin: the mean over all pairs of blocks, which all start at once
+    # Against a slow twin: the mean over all other blocks, which all start at once, in eighths
     case = look_up(launch_context(drawn(gpu, kernel, seed).plan(), load_gpu(gpu)))
     plan, crowd = case.plan, case.context.crowd
     assert case.blocks_in_flight == plan.blocks == plan.item_count
@@ -314,9 +316,24 @@ def test_blocks_whose_k_steps_differ_by_more_than_the_stores_last_do_not_store_t
     window = c_bytes / case.gpu.l2_store_bytes_per_s * case.gpu.max_clock_hz
     step = crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
     steps = plan.steps_per_item.tolist()
-    overlaps = [max(1.0 - abs(a - b) * step / window, 0.0) for a in steps for b in steps]
-    assert stores_together(case) == pytest.approx(np.mean(overlaps))
-    assert (stores_together(case) == 1.0) == (len(set(steps)) == 1)
+    found = stores_together(case)[case.amounts.kinds.of_item]
+    for own, together in zip(steps, found, strict=True):
+        overlaps = [max(1.0 - abs(own - other) * step / window, 0.0) for other in steps]
+        assert together == pytest.approx(np.mean(overlaps), abs=0.5 / 8 + 1e-9)
+        assert (8 * together).is_integer()
+    assert (len(set(steps)) == 1) == bool((found == 1.0).all())
+
+
+def test_a_few_long_blocks_store_alone_beside_many_short_ones() -> None:
+    # 8 of 128 blocks have four k-steps, the others none: estimates of these were 8 % slower than simulations
+    layer = draw_of(881068, "model")._replace(sparsity=0.95)
+    case = look_up(launch_context(layer.plan(), layer.gpu))
+    found, steps = stores_together(case), case.amounts.step_count
+    assert found[np.argmax(steps)] < 0.2
+    assert found[np.argmin(steps)] > 0.8
+    assert estimate(case.plan, layer.gpu).cycles == pytest.approx(
+        simulate(case.plan, layer.gpu).cycles, rel=0.03
+    )
 
 
 @pytest.mark.parametrize(("sms", "shared"), [(80, True), (92, False), (46, False), (91, True)])

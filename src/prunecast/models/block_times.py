@@ -36,6 +36,9 @@ rounding."""
 WAIT_GRAIN = 16
 """Cycles to which the result of `_step_wait_cycles` is rounded, so that launches share samples; an eighth of
 the result if that is less, so that rounding never counts as much as the wait. Kind: choice, rounding."""
+OVERLAP_GRAIN = 8
+"""The result of `stores_together` is a multiple of 1 / `OVERLAP_GRAIN`, so that kinds of items share samples.
+Kind: choice, rounding."""
 IN_STEP_SHARE = FITTED["in_step_share"]
 """Factor on the DRAM time in `_step_wait_cycles`."""
 SHARED_STEPS = FITTED["shared_steps"]
@@ -79,13 +82,19 @@ def block_times(case: Case) -> BlockTimes:
     parts = np.where(owner, plan.work.parts[example], 2)
     rows = _rounded_rows(case)
     tokens = np.asarray(np.rint(amounts.tokens), np.int64)
+    together = stores_together(case).tolist()
     found = BlockTimes(*np.zeros((7, example.size)))
-    blocks = _sampled(case)
-    kinds_of: dict[SampledItem, list[int]] = {}
+    sampled = _sampled(case)
+    rate_of = {share: float(max(round(store_rate(case.context, share)), 1)) for share in set(together)}
+    kinds_of: dict[tuple[SampledItem, float], list[int]] = {}
     columns = (rows.tolist(), tokens.tolist(), parts.tolist(), owner.tolist())
     for kind, sizes in enumerate(zip(*columns, strict=True)):
-        kinds_of.setdefault(SampledItem(0, *sizes), []).append(kind)
-    for item, own in kinds_of.items():
+        kinds_of.setdefault((SampledItem(0, *sizes), rate_of[together[kind]]), []).append(kind)
+    for (item, rate), own in kinds_of.items():
+        near, far = (
+            _block(one.sampled._replace(store_bytes_per_clk=rate)) for one in (sampled.near, sampled.far)
+        )
+        blocks = sampled._replace(near=near, far=far)
         for column, values in zip(
             found,
             _times_of(case, blocks, item, _Steps(amounts.step_count[own], amounts.last_k16[own])),
@@ -156,7 +165,7 @@ def _sampled(case: Case) -> _Blocks:
         tensor=plan.tensor,
         gpu=gpu,
         store_latency=context.store_latency_cycles,
-        store_bytes_per_clk=float(max(round(store_rate(context, stores_together(case))), 1)),
+        store_bytes_per_clk=1.0,  # `block_times` replaces it for each kind of item
         read_latency=gpu.dram_latency_cycles,
         b_in_l2=context.weights_evict_first,
         dram_busy=_prefetch_cycles(case),
@@ -195,24 +204,25 @@ def _new_weights_share(case: Case) -> float:
     return float(np.mean(first[weights][later] == waves[later]))
 
 
-def stores_together(case: Case) -> float:
-    """Return the fraction of SMs that store at the same time in the first wave.
+def stores_together(case: Case) -> FloatArray:
+    """Return the fraction of SMs that store at the same time as a block of each kind, (kinds,), first wave.
 
     Blocks with equally many k-steps store together. Others store later by the k-steps that they have more,
     each of which lasts at least as long as the busiest pipe of the SM needs for its blocks. Stores of two
     blocks overlap as far as this is shorter than the time in which L2 stores the C of the wave. The result is
-    the mean overlap of two blocks; 1 for lists of items, and for blocks with producer warps, which stay in
+    the mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a few long blocks store alone, however many
+    short ones store together. It is 1 for lists of items, and for blocks with producer warps, which stay in
     step (measured on the H200).
     """
     plan, gpu, first = case.plan, case.gpu, case.traffic.waves.of_item == 0
     if case.traits.runs_ahead or plan.schedule is Schedule.STATIC or not first.any():
-        return 1.0
+        return np.ones(case.amounts.kinds.example.size)
     steps, items = np.unique(plan.steps_per_item[first], return_counts=True)
     stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(first.mean())
     window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
     step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
-    overlap = np.maximum(1.0 - np.abs(steps[:, None] - steps) * step / window, 0.0)
-    return float(items @ overlap @ items) / float(items.sum()) ** 2
+    overlap = np.maximum(1.0 - np.abs(case.amounts.step_count[:, None] - steps) * step / window, 0.0)
+    return np.asarray(np.rint(overlap @ items / items.sum() * OVERLAP_GRAIN) / OVERLAP_GRAIN)
 
 
 def _led_share(case: Case) -> float:

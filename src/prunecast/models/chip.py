@@ -226,7 +226,7 @@ def first_weights_s(context: LaunchContext, share: float, a_bytes: float, column
 
 
 def stores_at_once_cycles(case: Case) -> float:
-    """Return the cycles by which the stores of an item are longer if all SMs store at once.
+    """Return the cycles by which the stores of the longest items are longer because other SMs store too.
 
     The result is 0 for blocks with producer warps, which stay in step, and for several blocks per SM, since
     other blocks work meanwhile.
@@ -236,7 +236,8 @@ def stores_at_once_cycles(case: Case) -> float:
     total = case.amounts.total
     stored = float(total[Quantity.C] + total[Quantity.PARTIALS_OUT]) / case.plan.item_count
     port = float(case.gpu.store_bytes_per_clk_per_sm)
-    return max(stored / store_rate(case.context, stores_together(case)) - stored / port, 0.0)
+    together = float(stores_together(case)[np.argmax(case.amounts.step_count)])
+    return max(stored / store_rate(case.context, together) - stored / port, 0.0)
 
 
 def _between_cycles(case: Case, quiet_end: FloatArray) -> float:
