@@ -487,6 +487,24 @@ def test_a_call_that_somebody_has_to_see_is_no_direct_one(why, emulated, monkeyp
     assert own(x) is not None
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_only_weights_that_are_being_trained_need_the_operator(trains, emulated, monkeypatch):
+    """A first call and one that is known: with gradients enabled, and without."""
+    made, _, _ = product("tile-wise:64", torch.float16, few_tokens=False)
+    if trains:
+        made.make_trainable()
+    on_gpu(monkeypatch)
+    monkeypatch.setattr(emulated, "cuLaunchKernelEx", lambda *_: 0)
+    for tokens, is_enabled in ((70, True), (80, False)):
+        x = torch.randn(tokens, made.features).half()
+        with torch.set_grad_enabled(is_enabled):
+            assert (made._directly(x) is None) == (trains and is_enabled)
+    known = made._eager
+    for is_enabled in (True, False):
+        with torch.set_grad_enabled(is_enabled):
+            assert (known(x) is None) == (trains and is_enabled)
+
+
 def test_calls_are_known_again_by_how_x_lies_and_the_oldest_makes_room(emulated, monkeypatch):
     made, _, _ = product("tile-wise:64", torch.float16, few_tokens=False)
     on_gpu(monkeypatch)
