@@ -6,7 +6,7 @@ import pytest
 from prunecast.codesign import prune
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
-from prunecast.patterns.calibration import Calibration, read_calibration
+from prunecast.patterns.calibration import EXPERTS, Calibration, read_calibration
 from prunecast.patterns.sources import read_weights
 
 M, K = 64, 96
@@ -91,3 +91,30 @@ def test_a_file_that_is_none_is_one_line(tmp_path):
     (tmp_path / "x.npz").write_bytes(b"nothing")
     with pytest.raises(BadInput):
         read_calibration(tmp_path / "x.npz")
+
+
+def test_layers_that_read_some_inputs_have_the_statistics_of_those():
+    """As if the inputs that are left had been observed alone."""
+    inputs = np.random.default_rng(0).standard_normal((50, 4)) * [1.0, 2.0, 3.0, 4.0]
+    moments = inputs.T @ inputs / 50
+    known = Calibration("here", {"a": np.diag(moments).copy(), "b": moments})
+    few = known.of_columns(
+        {"a2": ("a", np.array([3, 1])), "b2": ("b", np.array([3, 1])), "a4": ("a", None), "c": ("none", None)}
+    )
+    seen = inputs[:, [3, 1]]
+    alone = Calibration(
+        "here", {"a2": (seen**2).mean(0), "b2": seen.T @ seen / 50, "a4": (inputs**2).mean(0)}
+    )
+    for name, columns in (("a2", 2), ("b2", 2), ("a4", 4)):
+        ones = np.ones((3, columns), np.float32)
+        assert np.allclose(few.weigh(name, ones), alone.weigh(name, ones), rtol=1e-5)
+    with pytest.raises(BadInput, match="got none of 'c'"):
+        few.weigh("c", np.ones((3, 4), np.float32))
+
+
+def test_the_saliency_of_experts_is_that_of_their_layer():
+    saliency = np.array([0.5, 2.0], np.float32)
+    known = Calibration("here", {EXPERTS.format(layer=3): saliency})
+    assert known.expert_saliency(3).tolist() == saliency.tolist()
+    assert known.expert_saliency(3).dtype == np.float64
+    assert known.expert_saliency(2) is None

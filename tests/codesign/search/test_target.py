@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from prunecast.codesign.search.layer_options import layer_options
 from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
 from prunecast.codesign.search.option_times import OptionTimes, equal_tile_map
 from prunecast.codesign.search.prune_model import search_of
+from prunecast.codesign.search.rounds import Round, with_fewer_sparse
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import ChosenLayer, ChosenMember, Limits, Targets, parse_latency
 from prunecast.errors import BadInput
@@ -357,3 +359,50 @@ def test_zeros_in_one_of_several_matrices_of_a_launch_are_refused_by_their_name(
     assert search.workload.importance("ffn.gate").all()
     with pytest.raises(BadInput, match=r"'ffn\.up'"):
         search.workload.importance("ffn.up")
+
+
+class Tried(NamedTuple):
+    seconds: float
+    importance: float
+    kept: float
+
+
+class Costs:
+    """A search whose dense layers take so many seconds more, are worth more and keep more weights."""
+
+    def __init__(self, dense: dict[str, tuple[float, float, float]]) -> None:
+        self.dense = dense
+
+    def realise(self, choice: dict[str, int]) -> dict[str, Tried]:
+        return {
+            name: Tried(*(0.0, 0.0, 0.0) if place else self.dense[name]) for name, place in choice.items()
+        }
+
+    def total(self, seconds: dict[str, float], sparse: object) -> float:
+        return 10.0 + sum(seconds.values())
+
+    def sparse(self, choice: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("limits", "dense"),
+    [
+        ((13.9, 99.0), {"b"}),  # a does not fit, c is worth less, and nothing fits beside b
+        ((14.0, 99.0), {"a"}),
+        ((15.9, 99.0), {"a"}),  # though b and c together fit too
+        ((16.0, 99.0), {"a", "b"}),
+        ((99.0, 99.0), {"a", "b", "c"}),
+        ((99.0, 5.0), {"a", "c"}),  # b would keep too many weights
+        ((11.0, 99.0), set()),
+    ],
+)
+def test_layers_become_dense_one_by_one_as_long_as_the_limits_are_met(
+    limits: tuple[float, float], dense: set[str]
+) -> None:
+    """Of those that fit, the one of most importance first."""
+    search: Any = Costs({"a": (4.0, 5.0, 2.0), "b": (2.0, 3.0, 4.0), "c": (2.0, 1.0, 2.0)})
+    begin = Round.of(search, dict.fromkeys("abc", 1))
+    found = with_fewer_sparse(search, begin, Limits(99.0, *limits))
+    assert {name for name, place in found.choice.items() if not place} == dense
+    assert found.seconds == 10.0 + sum(search.dense[name][0] for name in dense)
