@@ -11,7 +11,7 @@ import pytest
 from prunecast.errors import BadInput
 from prunecast.kernels.device import arrays
 from prunecast.kernels.device.arrays import OperandSpec, StagingBuffers, check_given, check_weights, multiply
-from prunecast.kernels.device.frameworks import Given, _copy_rows
+from prunecast.kernels.device.frameworks import Given, _copy_rows, framework_of
 from prunecast.plan.misaligned import word_bytes
 from tests.kernels.cuda.plans import plan_of, ragged_map
 
@@ -226,3 +226,39 @@ def test_c_of_one_operator_is_b_of_the_next_without_a_copy(monkeypatch):
     second = multiply(wanted, StagingBuffers(), first, None, run)
     assert seen[1].pointer == first.ctypes.data
     assert (second == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "seen"),
+    [("float16", "float16"), ("float32", "float32"), ("bfloat16", "uint16"), ("uint16", "uint16")],
+)
+def test_a_view_of_a_tensor_has_its_memory_and_bits(dtype, seen, monkeypatch):
+    """NumPy stands in for CuPy: both take what DLPack exports."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(from_dlpack=np.from_dlpack))
+    tensor = torch.arange(6).reshape(2, 3).to(getattr(torch, dtype)).requires_grad_(dtype.startswith("f"))
+    view = framework_of("B", tensor).view(tensor)
+    assert (view.dtype.name, view.shape) == (seen, (2, 3))
+    assert view.ctypes.data == tensor.data_ptr()
+
+
+def test_a_part_of_a_tensor_is_described_in_bytes():
+    torch = pytest.importorskip("torch")
+    part = torch.zeros(4, 6).half()[1:, 2:]
+    found = framework_of("B", part).describe("B", part)
+    # It begins 8 elements into an allocation of 24
+    assert found == Given("float16", (3, 4), (12, 2), -1, part.data_ptr(), 2 * 24 - 2 * 8)
+
+
+def test_tensors_that_no_kernel_reads_are_refused():
+    torch = pytest.importorskip("torch")
+    grows = torch.zeros(2, 2, requires_grad=True)
+    adapter = framework_of("B", grows)
+    with pytest.raises(BadInput, match="B requires a gradient"):
+        adapter.describe("B", grows)
+    with torch.no_grad():
+        assert adapter.describe("B", grows).dtype == "float32"
+    with pytest.raises(BadInput, match=r"B must be a dense tensor, got torch\.sparse_coo"):
+        adapter.describe("B", torch.zeros(2, 2).to_sparse())
+    with pytest.raises(BadInput, match=r"must be a CuPy array or a torch tensor, got numpy\.ndarray"):
+        framework_of("B", np.zeros(2))
