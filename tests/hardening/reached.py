@@ -277,13 +277,21 @@ def make_map(root: Path, processes: int, limit_seconds: float) -> Reached:
         files = sorted(str(file.relative_to(tree)) for file in (tree / "tests").rglob("test_*.py"))
         parts = [files[part::processes] for part in range(processes)]
         with ThreadPoolExecutor(processes) as pool:
+            # A file that cannot be imported would otherwise end the run of all files of its part
+            further = "--continue-on-collection-errors"
             runs = list(
-                pool.map(lambda part: run_tests(tree, part, limit_seconds, cases=CASES_OF_MAP), parts)
+                pool.map(
+                    lambda part: run_tests(tree, part, limit_seconds, further, cases=CASES_OF_MAP), parts
+                )
             )
         for compiled in (tree / "src").rglob("*.nb[ci]"):
             kept = root / compiled.relative_to(tree)
             kept.parent.mkdir(exist_ok=True)
             shutil.copy2(compiled, kept)
+    for part, run in zip(parts, runs, strict=True):
+        if run.code not in (0, 1, 5):
+            last = run.last_started or "no test"
+            print(f"map: a run of {len(part)} files ended early, after {last}", file=sys.stderr)
     entered: defaultdict[str, set[str]] = defaultdict(set)
     for line in itertools.chain.from_iterable(run.log for run in runs):
         if "entered" in line:

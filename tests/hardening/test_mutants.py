@@ -153,6 +153,18 @@ def test_blocks_know_the_tests_that_enter_them(toy):
     }
 
 
+def test_a_file_that_cannot_be_imported_hides_no_other(toy, tmp_path, capsys):
+    root = copy_tree(toy, tmp_path / "toy")
+    (root / "tests/test_broken.py").write_text("import no_such_module\n")
+    assert {test.split("::")[0] for test in make_map(root, 1, 120).tests} == {"tests/test_toy.py"}
+    assert capsys.readouterr().err == ""
+
+
+def test_tests_that_did_not_end_are_told(toy, capsys):
+    assert make_map(toy, 1, 0.0).tests == []
+    assert capsys.readouterr().err == "map: a run of 1 files ended early, after no test\n"
+
+
 def test_a_mutant_is_killed_by_the_test_of_its_block_or_survives(toy):
     file = "src/toy/__init__.py"
     reached = Reached(
