@@ -115,7 +115,9 @@ def test_every_copy_computes_its_address(batch, copies):
             i.issue for program in plan.programs for i in program.step if i.op is Op.ISSUE
         )
 
-    assert addresses(batch) == copies * addresses(8) > 0
+    # The offset of the pixel, and a check whether it is in the image
+    assert addresses(8) == 2 * gathers(plan_and_conv(8)[0])
+    assert addresses(batch) == copies * addresses(8)
 
 
 def test_a_convolution_is_of_one_image_with_stride_one_unless_it_says_otherwise():
