@@ -236,6 +236,8 @@ def test_compare(refused, model, tmp_path):
 
 def test_explain_and_prune(refused, model, tmp_path):
     assert "explain takes one layer, got 2" in refused("explain", model, *FAST)
+    passes = ("--target", "re:bold", "--workload", "prefill:64,decode:4@64")
+    assert "wanted a target, and one pass" in refused("explain", model, "--engine", "model", *passes)
     assert "kernel must be one of" in refused("explain", model, *FAST, "--kernel", "cublas")
     assert "must lie in a folder that exists" in refused("prune", model, "-o", "no/such")
     assert "-o must be a folder" in refused("prune", model, "-o", model)

@@ -145,6 +145,12 @@ def test_a_cap_names_a_layer_and_a_share(text):
         _caps([text])
 
 
+@pytest.mark.parametrize("read", [_caps, _prices])
+def test_a_name_has_one_number(read):
+    with pytest.raises(BadInput, match=r"a is given twice: 0\.5 and 0\.9"):
+        read(["a=0.5", "b=0.5", "a=0.9"])
+
+
 def test_prices_and_shapes_are_read_from_their_ends():
     assert _prices(["h200-sxm=3.5", "own=1.toml=2"]) == {"h200-sxm": 3.5, "own=1.toml": 2.0}
     assert _sizes("1x22x333") == (1, 22, 333)

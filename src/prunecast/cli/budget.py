@@ -86,9 +86,11 @@ class Budget(opt.Read):
 
 def _caps(texts: Sequence[str]) -> dict[str, float]:
     """Return layer -> highest sparsity from texts `LAYER=SHARE`. Raises BadInput for other texts."""
-    caps = {}
+    caps: dict[str, float] = {}
     for text in texts:
         name, _, share = text.rpartition("=")
+        if name in caps:
+            raise BadInput(f"--cap {name} is given twice: {caps[name]:g} and {share}")
         try:
             caps[name] = float(share)
         except ValueError:

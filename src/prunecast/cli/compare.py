@@ -82,9 +82,11 @@ def compare(
 
 def _prices(texts: list[str]) -> dict[str, float]:
     """Return GPU name -> price of an hour, from texts `NAME=X`."""
-    prices = {}
+    prices: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
+        if name in prices:
+            raise BadInput(f"--price {name} is given twice: {prices[name]:g} and {number}")
         try:
             if not equals:
                 raise ValueError(text)

@@ -124,7 +124,8 @@ def explain(
     layer, *others = job.launches.layers.values()
     if others:
         names = ", ".join(each.name for each in (layer, *others)[:3])
-        raise BadInput(f"explain takes one layer, got {1 + len(others)} ({names}, ...): name one with target")
+        one = "name one with target" if len(job.workload.passes) == 1 else "wanted a target, and one pass"
+        raise BadInput(f"explain takes one layer, got {1 + len(others)} ({names}, ...): {one}")
     if kernel is None:
         job = _with_fastest(job, layer, settings["pattern"])
     progress("predicting", 0, 1)
