@@ -67,4 +67,5 @@ def test_only_blocks_of_the_first_wave_queue_after_the_weights_of_all():
     assert (times.refill < times.first).all()
     alone = unit_costs(waves, times).alone
     assert (alone[:first] == times.first).all()
-    assert np.allclose(alone[first:], times.refill + later_burst_cycles(waves), rtol=1e-12, atol=0.0)
+    later = later_burst_cycles(waves, np.ones(waves.plan.blocks))
+    assert np.allclose(alone[first:], times.refill + later, rtol=1e-12, atol=0.0)

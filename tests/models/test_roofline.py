@@ -310,15 +310,59 @@ def test_later_blocks_of_small_n_wait_for_the_weights_of_their_wave():
     # A packed column has 16 weights and an index of 2 bytes
     a_bytes = at_once * 256 * (16 * 2 + 2)
     of_a_wave = a_bytes / gpu.dram_bytes_per_s * gpu.max_clock_hz
-    assert later_burst_cycles(two_waves) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
-    assert later_burst_cycles(look_up(launch_context(planned(gpu, at_once), gpu))) == 0.0
+    assert later_burst_cycles(two_waves, np.ones(2 * at_once)) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
+    one_wave = look_up(launch_context(planned(gpu, at_once), gpu))
+    assert later_burst_cycles(one_wave, np.ones(at_once)) == 0.0
     # Launches do not overlap on an RTX 4090
     ada = load_gpu("rtx-4090")
     held = look_up(launch_context(planned(ada, 1), ada)).context.held
     apart = look_up(launch_context(planned(ada, 2 * held), ada))
     assert not apart.context.co_resident
     of_a_wave = held * 256 * (16 * 2 + 2) / ada.dram_bytes_per_s * ada.max_clock_hz
-    assert later_burst_cycles(apart) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
+    assert later_burst_cycles(apart, np.ones(2 * held)) == pytest.approx(LATER_BURST_SHARE * of_a_wave)
+
+
+@given(st.floats(0.05, 20.0))
+def test_unequal_blocks_of_small_n_request_their_weights_apart(ratio):
+    """Requests of two blocks overlap as two bursts that start at random; one has `ratio` deviations."""
+    gpu = load_gpu("rtx-4090")
+    case = look_up(launch_context(drawn("rtx-4090", "small-n", 21012).plan(), gpu))
+    blocks, later_waves = case.plan.blocks, case.plan.blocks / case.blocks_in_flight - 1.0
+    in_step = later_burst_cycles(case, np.ones(blocks))
+    deviation = in_step / LATER_BURST_SHARE / ratio / later_waves**0.5
+    lasting = 1e4 + deviation * np.where(np.arange(blocks) % 2, 1.0, -1.0)
+    apart = np.abs(np.random.default_rng(0).standard_normal(200_000))
+    overlap = np.maximum(1.0 - apart / ratio, 0.0).mean()
+    assert later_burst_cycles(case, lasting) == pytest.approx(in_step * overlap, abs=0.01 * in_step)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kernel", "seed", "order"),
+    [
+        ("rtx-4090", "dense", 24029, np.inf),
+        ("rtx-4090", "balanced", 24071, QUEUE_ORDER),
+        ("rtx-4090", "small-n", 24022, QUEUE_ORDER),
+        ("h100-sxm", "tile-wise", 24023, QUEUE_ORDER),
+    ],
+)
+def test_deep_pipelines_without_producer_warps_wait_only_for_busy_dram(gpu, kernel, seed, order):
+    spec = load_gpu(gpu)
+    case = look_up(launch_context(drawn(gpu, kernel, seed).plan(), spec))
+    units, item_cycles = unit_costs(case, block_times(case)), np.ones(case.plan.item_count)
+    ends = chip_ends(case, place_blocks(case, units), units.quiet, lambda: item_cycles)
+    assert ends.queue_order == order
+
+
+@pytest.mark.parametrize(("kernel", "seed"), [("balanced", 24057), ("cusparselt", 24035)])
+def test_a_block_of_one_step_works_after_its_last_data(kernel, seed):
+    """All blocks request all data at once; they multiply when DRAM or L2 has delivered them."""
+    gpu = load_gpu("rtx-4090")
+    plan = drawn(gpu.name, kernel, seed).plan()
+    case = look_up(launch_context(plan, gpu))
+    assert (plan.steps_per_item == 1).all()
+    times = block_times(case)
+    assert (times.first - times.quiet >= case.before_data).all()
+    assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.03)
 
 
 def test_later_blocks_of_small_n_without_columns_take_their_time():
@@ -329,7 +373,7 @@ def test_later_blocks_of_small_n_without_columns_take_their_time():
     case = look_up(launch_context(plan, gpu))
     assert case.traits.waits_for_weights
     assert plan.blocks > case.context.held
-    assert later_burst_cycles(case) == 0.0
+    assert later_burst_cycles(case, np.ones(plan.blocks)) == 0.0
     assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.03)
 
 
@@ -397,7 +441,7 @@ def test_only_weights_are_requested_before_the_preceding_launch_ends():
     # With slow DRAM it alone determines the time
     slow = ends._replace(dram_reads_s=1e-3)
     without = slow._replace(early_weights=0.0)
-    cycles, whole = (chip_cycles(one, gpu.max_clock_hz, QUEUE_ORDER) for one in (slow, without))
+    cycles, whole = (chip_cycles(one, gpu.max_clock_hz) for one in (slow, without))
     assert cycles == pytest.approx(whole - ends.early_weights)
 
 

@@ -369,22 +369,27 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
         if case.plan.schedule is not Schedule.STATIC:
             first_demand = demand
     near = blocks.near
-    quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), first)
+    # Warps that wait have no data earlier, so that items of few k-steps read until later than `tail` says
+    before = case.before_data if case.traits.waits else 0.0
+    quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), np.maximum(first - before, 0.0))
     after_parts = np.full_like(first, near.after_parts(item))
     return BlockTimes(first, refill, later, first_demand, demand, quiet, after_parts)
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
-    """Return the cycles of an item's last k-step if its block reads nothing meanwhile, else 0.
+    """Return the cycles of an item's last k-step after its data have arrived, as far as `tail` lacks them.
 
     Producer warps that run ahead have read all data by then, and the k-step lasts as long as its tensor or
-    shared-memory work.
+    shared-memory work. Other warps multiply the last k-step when its data are there. Tensor instructions run
+    on after their issue, so that `tail` contains them. Warps that do not wait for data have multiplied before
+    they arrive.
     """
     programs, step = case.context.programs, sm_level_cycles(case.amounts.step, case.rates)
     if case.traits.runs_ahead:
         return max(float(step["tensor"]), float(step["shared"]))
-    reads_in_steps = any(program.fetches for program in programs)
-    return block.pace(item, ALONE) if case.context.co_resident or not reads_in_steps else 0.0
+    in_tail = not case.traits.waits or any(i.op is Op.MMA for program in programs for i in program.step)
+    in_tail &= not case.context.co_resident and any(program.fetches for program in programs)
+    return 0.0 if in_tail else block.pace(item, ALONE)
 
 
 def _demand_later(

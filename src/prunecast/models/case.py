@@ -97,6 +97,10 @@ class Case(NamedTuple):
     traffic: Traffic
     blocks_in_flight: int
     """Number of blocks that start at once when the launch begins."""
+    before_data: float
+    """Cycles at the start of a launch in which no data arrive; 0 for co-resident launches. The first block
+    must have started (unless its prologue is hidden), its fetching warps have requested data, and the first
+    read has returned from DRAM."""
 
     @property
     def first_reads_s(self) -> float:

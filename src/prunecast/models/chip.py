@@ -24,6 +24,10 @@ from prunecast.plan.kernel_plan import Schedule
 QUEUE_ORDER = round(FITTED["queue_order"])
 """Order of the norm that combines the time of the SMs with that of DRAM."""
 
+DEEP_STAGES = 3
+"""Fewest pipeline stages with which a block always has a requested k-step in addition to the one that it
+waits for. Kind: definition, a third stage is multiplied."""
+
 PARTS, POINTS = 8, 16
 """Parts of the first wave, and columns of A that stand for those of an unsplit item (`_in_parts`). A k-slice
 has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice, for speed."""
@@ -113,19 +117,11 @@ def _sm_ends(
     quiet = min(quiet_cycles, float(ends[-1]))
     # SMs that end before any data are transferred, such as those with only empty tiles, read nothing
     reading = np.where(ends > quiet, ends - quiet + wait_cycles, 0.0) if quiet < ends[-1] else ends
-    lasting = _rises(np.maximum(ends, quiet), quiet)
+    lasting = np.diff(np.maximum(ends, quiet), prepend=quiet)
     asked = reading if requested is None else np.where(reading > 0.0, requested[order], 0.0)
     rates = asked / np.where(reading > 0.0, reading, 1.0) if asked.any() else np.ones_like(reading)
-    share_of_work = _rises(reading, 0.0) * np.cumsum(rates[::-1])[::-1]
+    share_of_work = np.diff(reading, prepend=0.0) * np.cumsum(rates[::-1])[::-1]
     return SmEnds(lasting, share_of_work / float(share_of_work.sum()), quiet, float(lasting.sum()))
-
-
-def _rises(values: FloatArray, first: float) -> FloatArray:
-    """Return `np.diff(values, prepend=first)`, (values,), in a quarter of its time."""
-    rises = np.empty_like(values)
-    rises[0] = values[0] - first
-    np.subtract(values[1:], values[:-1], out=rises[1:])
-    return rises
 
 
 def chip_ends(
@@ -140,14 +136,10 @@ def chip_ends(
     quiet_end : (units,) cycles at the end of each unit during which it reads nothing
     item_cycles : returns the SM time of each item, (items,) cycles; called only if there are several waves
     """
-    # No data arrive before the first block has started (unless its prologue is hidden), its fetching warps
-    # have requested data, and the first read has returned from DRAM. Under programmatic dependent launch,
-    # DRAM still serves the preceding launch during the set-ups. They are not counted: with them, a measured
-    # convolution that is limited by DRAM is predicted 25 instead of 23 % off
     gpu, context = case.gpu, case.context
-    waits = 0 if context.pdl else sum(p.start[0].amount for p in context.programs if p.start and p.fetches)
-    starts = 0.0 if context.prologue_is_hidden else gpu.block_start_cycles + waits
-    quiet = 0.0 if context.co_resident else starts + gpu.dram_latency_cycles
+    quiet = case.before_data
+    starts = max(quiet - gpu.dram_latency_cycles, 0.0)
+    waits = max(starts - gpu.block_start_cycles, 0.0)
     sm_finish = placement.sm_finish
     fetched = last_reads(placement, quiet_end)
     columns = float((case.plan.work.k_stop - case.plan.work.k_start).sum(dtype=np.int64))
@@ -159,6 +151,11 @@ def chip_ends(
     # block that is alone on its SM and streams its weights while B stays in L2
     blocks_hide_waits = context.co_resident and not (context.weights_evict_first and context.crowd == 1)
     queues = case.traits.waits and not case.context.copies_through_registers and not blocks_hide_waits
+    # Blocks with three stages, whose warps copy and multiply, request a k-step two k-steps before they need
+    # it. Its wait in DRAM's queue delays them only if DRAM is always busy. Small-n waits for all weights that
+    # it has requested. The norm is fitted to blocks with producer warps
+    hides_queue = not case.traits.runs_ahead and not case.traits.waits_for_weights
+    hides_queue &= case.plan.resources.stages >= DEEP_STAGES
     parts = _in_parts(case, shares) if queues else shares
     behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(
@@ -184,6 +181,7 @@ def chip_ends(
         wave_reads=shares.reads,
         part_work=parts.work,
         part_reads=parts.reads,
+        queue_order=np.inf if hides_queue else float(QUEUE_ORDER),
         queues=queues,
         busy_share=busy_share(sm_finish),
     )

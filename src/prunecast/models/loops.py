@@ -66,19 +66,29 @@ def _root_of_delay(alone, demand, residents):
 
 
 @inner()
+def _sum_of_roots(units, alone, demand):
+    """Return the number of resident units of an SM, and the sum of their `_root_of_delay`.
+
+    Parameters
+    ----------
+    units : (slots,) int64, unit of each block slot; -1 if the slot is empty
+    """
+    residents, roots = 0, 0.0
+    for slot in range(units.size):
+        residents += units[slot] >= 0
+    for slot in range(units.size):
+        if units[slot] >= 0:
+            roots += _root_of_delay(alone[units[slot]], demand[units[slot]], residents)
+    return residents, roots
+
+
+@inner()
 def _next_end(sm, now, unit, left, alone, demand, ending):
     """Return the cycle at which the first of an SM's resident units ends; infinity if the SM is empty.
 
     The block slot of this unit is written to `ending[sm]`.
     """
-    residents, roots = 0, 0.0
-    for slot in range(unit.shape[1]):
-        if unit[sm, slot] >= 0:
-            residents += 1
-    for slot in range(unit.shape[1]):
-        u = unit[sm, slot]
-        if u >= 0:
-            roots += _root_of_delay(alone[u], demand[u], residents)
+    residents, roots = _sum_of_roots(unit[sm], alone, demand)
     soonest = np.inf
     for slot in range(unit.shape[1]):
         u = unit[sm, slot]
@@ -164,14 +174,7 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
         own = key[1]
         sm = own & (leaves - 1)
         now = ends[sm]
-        residents, roots = 0, 0.0
-        for slot in range(slots):
-            if unit[sm, slot] >= 0:
-                residents += 1
-        for slot in range(slots):
-            u = unit[sm, slot]
-            if u >= 0:
-                roots += _root_of_delay(alone[u], demand[u], residents)
+        residents, roots = _sum_of_roots(unit[sm], alone, demand)
         for slot in range(slots):
             u = unit[sm, slot]
             if u >= 0:
@@ -351,6 +354,8 @@ class ChipEnds(NamedTuple):
     """`wave_work` with the first wave divided into parts (`chip._in_parts`), which only `queues` needs."""
     part_reads: np.ndarray
     """`wave_reads` with the first wave divided into the same parts."""
+    queue_order: float
+    """Order of the norm that combines the times of SMs and DRAM (`queued`), infinite for the longer time."""
     queues: bool
     """True if SMs wait in DRAM's queue even when its mean utilization is below 1."""
     busy_share: float
@@ -397,7 +402,7 @@ def queued(ends, reads, evenly, wave_work, wave_reads, order):
 
 
 @njit()
-def chip_cycles(chip, clock_hz, queue_order):
+def chip_cycles(chip, clock_hz):
     """Return the cycles until the last SM has ended and L2 has its stores.
 
     If launches repeat, DRAM must write all of C and the partial sums within the time of one launch. Every
@@ -408,7 +413,6 @@ def chip_cycles(chip, clock_hz, queue_order):
     ----------
     chip : `ChipEnds`
     clock_hz : SM clock
-    queue_order : see `queued`
     """
     earlier, fetching = chip.earlier_share, chip.fetching
     written = max(earlier, chip.dram_read_share)
@@ -416,7 +420,7 @@ def chip_cycles(chip, clock_hz, queue_order):
     reads, writes = clock_hz * chip.dram_reads_s, clock_hz * written * chip.dram_writes_s
     last_fetch = stretched(fetching, clock_hz * l2_s)
     if chip.queues:
-        behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, queue_order)
+        behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, chip.queue_order)
         in_parts = queued(fetching, reads, writes, chip.part_work, chip.part_reads, np.inf)
         last_fetch = max(last_fetch, behind_queue, in_parts)
     else:

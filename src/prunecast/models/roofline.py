@@ -32,7 +32,7 @@ from prunecast.models.amounts import launch_amounts, units_of
 from prunecast.models.block_times import BlockTimes, block_times
 from prunecast.models.bounds import bounds_of
 from prunecast.models.case import LEVELS, Case, Estimate, Explained
-from prunecast.models.chip import QUEUE_ORDER, chip_ends
+from prunecast.models.chip import chip_ends
 from prunecast.models.loops import ChipEnds, chip_cycles
 from prunecast.models.rates import program_traits, sm_level_cycles, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
@@ -126,7 +126,7 @@ def _settle(case: Case, chip: ChipEnds, launch_s: float) -> _Settled:
     total = case.amounts.total
     l2_bytes = case.context.l2_power * float(total[Quantity.L2])
     dram_bytes, tensor = case.traffic.dram_bytes, float(sm_level_cycles(total, case.rates)["tensor"])
-    settled = _Settled(chip_cycles(chip, gpu.max_clock_hz, QUEUE_ORDER), gpu.max_clock_hz)
+    settled = _Settled(chip_cycles(chip, gpu.max_clock_hz), gpu.max_clock_hz)
     for _ in range(CLOCK_ROUNDS):
         period_s = settled.cycles / settled.clock_hz + launch_s
         sm_cycles = period_s * settled.clock_hz * gpu.sm_count
@@ -142,7 +142,7 @@ def _settle(case: Case, chip: ChipEnds, launch_s: float) -> _Settled:
         )
         if abs(clock_hz - settled.clock_hz) < SAME_CLOCK * clock_hz:
             break
-        settled = _Settled(chip_cycles(chip, clock_hz, QUEUE_ORDER), clock_hz)
+        settled = _Settled(chip_cycles(chip, clock_hz), clock_hz)
     return settled
 
 
@@ -193,7 +193,12 @@ def look_up(context: LaunchContext) -> Case:
     in_flight = min(plan.blocks, context.held)
     traffic = plan_traffic(context, rules, amounts, in_flight)
     rates, traits = sm_rates(plan.dtype, plan.tensor, gpu), program_traits(context.programs)
-    return Case(context, plan, gpu, rules, traits, amounts, rates, traffic, in_flight)
+    # Set-ups under programmatic dependent launch do not count, since DRAM still serves the preceding launch:
+    # with them, a measured convolution that is limited by DRAM is predicted 25 instead of 23 % off
+    waits = 0 if context.pdl else sum(p.start[0].amount for p in context.programs if p.start and p.fetches)
+    starts = 0.0 if context.prologue_is_hidden else float(gpu.block_start_cycles + waits)
+    before = 0.0 if context.co_resident else starts + gpu.dram_latency_cycles
+    return Case(context, plan, gpu, rules, traits, amounts, rates, traffic, in_flight, before)
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Compute the cost of blocks with their lists of items, their placement on SMs, and the end of each SM."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -183,19 +184,27 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     of_first_blocks = min(case.gpu.sm_count / max(together, 1), 1.0)
     waited = 1.0 if case.traits.waits_for_weights else of_first_blocks
     found.demand[:together] += burst * waited / case.context.crowd
-    later = later_burst_cycles(case)
+    later = later_burst_cycles(case, np.maximum(found.alone, case.context.crowd * found.demand))
     found.alone[together:] += later
     found.demand[together:] += later / case.context.crowd
     return found
 
 
-def later_burst_cycles(case: Case) -> float:
+def later_burst_cycles(case: Case, lasting: FloatArray) -> float:
     """Return the cycles that blocks after the first wave wait because all of a wave request weights at once.
 
     `first_burst_cycles` is this wait for the first wave. Blocks of later waves start together if blocks of
     the wave before are equal, and wait for all weights that they have requested. With this wait, the mean
     error of 17 layers (`benchmarks/measured/h200-sxm-small-n-rounds-2026-11-29.csv`) is 8.4 instead of
-    10.9 %. The result is 0 for blocks that do not wait for weights, and if no column is kept.
+    10.9 %. Unequal blocks drift apart from wave to wave, so that DRAM serves some of them before others
+    request weights. After n waves the starts of two blocks differ by a normal distribution with standard
+    deviation sqrt(2 n) s, where s is that of the cycles of the blocks of one wave. The wait counts by the
+    mean overlap of two requests in the middle of the launch. The result is 0 for blocks that do not wait for
+    weights, and if no column is kept.
+
+    Parameters
+    ----------
+    lasting : (blocks,) cycles of each block in its block slot
     """
     later = case.traffic.waves.of_item > 0
     columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)
@@ -203,9 +212,14 @@ def later_burst_cycles(case: Case) -> float:
         return 0.0
     ring = ring_steps(case.context.programs, case.plan.resources.stages) * case.plan.shape.block_k
     requested = np.minimum(columns[later], ring).sum()
-    waves = case.plan.blocks / case.blocks_in_flight - 1.0
+    waves = max(case.plan.blocks / case.blocks_in_flight - 1.0, 1.0)
     weights_s = case.traffic.a_bytes / case.gpu.dram_bytes_per_s * float(requested / columns.sum())
-    return LATER_BURST_SHARE * weights_s / max(waves, 1.0) * case.gpu.max_clock_hz
+    burst = max(weights_s / waves * case.gpu.max_clock_hz, 1.0)
+    wave = np.arange(lasting.size) // case.blocks_in_flight
+    drift = lasting - (np.bincount(wave, lasting) / np.bincount(wave))[wave]
+    ratio = burst / max(math.sqrt(waves * float(np.mean(drift**2))), 1e-9)
+    beyond = math.sqrt(2.0 / math.pi) * -math.expm1(-0.5 * ratio**2) / ratio
+    return LATER_BURST_SHARE * burst * (math.erf(ratio / math.sqrt(2.0)) - beyond)
 
 
 def first_burst_cycles(case: Case) -> float:
