@@ -15,10 +15,11 @@ DRAWS = {"model": range(4 * len(KERNELS)), "simulator": range(40, 46)}
 
 MENDED = {
     "fewer tokens": (7330, 20002, 30243, 90088),
-    "sparser": (5155, 720445, 722353),
+    "sparser": (5155, 720445, 722353, 881068, 881077),
     "larger L2": (722440,),
     "one launch": (7160,),
-    "more SMs": (60443, 61335),
+    "more SMs": (60443, 61335, 880975),
+    "more bandwidth": (880076, 880724, 881487),
 }
 """Law -> seeds whose draws were against it before the kernels and their choice were what they are now."""
 
@@ -26,6 +27,12 @@ MENDED = {
 @pytest.mark.parametrize(("law", "seed"), [(law, seed) for law, seeds in MENDED.items() for seed in seeds])
 def test_draws_that_went_against_a_law_do_no_more(law, seed):
     assert [one.line for one in findings_of(seed, "model", (law,)) if one.excess > 0.02] == []
+
+
+@pytest.mark.parametrize("seed", [870147, 870025, 872149, 870319])
+def test_blocks_alone_on_their_sms_do_not_wait_for_dram_in_step(seed):
+    """With twice the SMs each block is alone; if all started in one cycle, they were 13 to 30 % slower."""
+    assert [one.line for one in findings_of(seed, "simulator", ("more SMs",)) if one.excess > 0.02] == []
 
 
 def test_blocks_in_turn_do_not_beat_the_busiest_pipe():

@@ -156,7 +156,7 @@ def chip_ends(
     # it has requested. The norm is fitted to blocks with producer warps
     hides_queue = not case.traits.runs_ahead and not case.traits.waits_for_weights
     hides_queue &= case.plan.resources.stages >= DEEP_STAGES
-    parts = _in_parts(case, shares) if queues else shares
+    parts = _in_parts(case, shares) if queues or case.context.copies_through_registers else shares
     behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(
         fetching=_sm_ends(fetched, quiet, read_bytes, waits),
@@ -182,6 +182,7 @@ def chip_ends(
         part_work=parts.work,
         part_reads=parts.reads,
         queue_order=np.inf if hides_queue else float(QUEUE_ORDER),
+        reads_early=parts is not shares,
         queues=queues,
         busy_share=busy_share(sm_finish),
     )

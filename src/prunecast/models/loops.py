@@ -351,11 +351,13 @@ class ChipEnds(NamedTuple):
     wave_reads: np.ndarray
     """(waves,) bytes of A and B that DRAM delivers in each wave, divided by those of the whole launch."""
     part_work: np.ndarray
-    """`wave_work` with the first wave divided into parts (`chip._in_parts`), which only `queues` needs."""
+    """`wave_work` with the first wave divided into parts (`chip._in_parts`)."""
     part_reads: np.ndarray
     """`wave_reads` with the first wave divided into the same parts."""
     queue_order: float
     """Order of the norm that combines the times of SMs and DRAM (`queued`), infinite for the longer time."""
+    reads_early: bool
+    """True if the first wave is divided: blocks read most rows of B from DRAM in its first parts."""
     queues: bool
     """True if SMs wait in DRAM's queue even when its mean utilization is below 1."""
     busy_share: float
@@ -421,12 +423,14 @@ def chip_cycles(chip, clock_hz):
     last_fetch = stretched(fetching, clock_hz * l2_s)
     if chip.queues:
         behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, chip.queue_order)
-        in_parts = queued(fetching, reads, writes, chip.part_work, chip.part_reads, np.inf)
-        last_fetch = max(last_fetch, behind_queue, in_parts)
+        last_fetch = max(last_fetch, behind_queue)
     else:
         in_proportion = stretched(fetching, reads + writes)
         at_once = fetching.quiet + max(fetching.together, reads + writes)
         last_fetch = max(last_fetch, in_proportion - chip.at_once * max(in_proportion - at_once, 0.0))
+    if chip.reads_early:
+        in_parts = queued(fetching, reads, writes, chip.part_work, chip.part_reads, np.inf)
+        last_fetch = max(last_fetch, in_parts)
     requested = clock_hz * (chip.l2_requests_s + earlier * chip.l2_stores_s)
     last_fetch = max(last_fetch, fetching.quiet + requested)
     if chip.between:
