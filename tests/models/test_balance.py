@@ -130,9 +130,7 @@ def rows_of(density, start=0.0, stop=1.0, segments=1):
     """Items of one token range of 1000 bytes of B."""
     ones = np.ones(len(density))
     key = np.zeros(len(density), np.int64)
-    return RowsOfItems(
-        key, 1000.0 * ones, start * ones, stop * ones, np.array(density), key, segments=segments, keys=1
-    )
+    return RowsOfItems(key, 1000.0 * ones, start * ones, stop * ones, np.array(density), segments, keys=1)
 
 
 def naive_reads_by_part(rows, items, lasting, parts, points):

@@ -3,17 +3,19 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prunecast.launch import launch_context
-from prunecast.launch.memory import memory_rules
+from prunecast.launch.memory import memory_rules, rows_read
+from prunecast.models.amount_loops import Pace, unread_shares
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.terms import Quantity
-from prunecast.models.traffic import plan_traffic
-from prunecast.plan.kernel_plan import WorkList
+from prunecast.models.traffic import columns_of_tiles, plan_traffic, rows_drawn_from
+from prunecast.plan.kernel_plan import Schedule, WorkList
 from prunecast.plan.program import Instruction, Op
-from tests.models.hand_plans import hand_plan, two_role_programs
+from tests.models.hand_plans import hand_plan, tile_map, two_role_programs
 from tests.toy_gpu import toy_gpu
 
 KIB = 1024
@@ -113,6 +115,92 @@ def test_rows_of_other_token_ranges_do_not_compete_for_l2():
     weights = (256 + 64) * 64 * 2
     assert one[0] - weights > 32 * KIB  # the second tile finds some of its rows
     assert (four == one[0]).all()
+
+
+def test_slices_that_begin_elsewhere_in_a_tile_read_weights_again():
+    # The lists of two blocks begin at other columns of one tile, for other tokens: 128 columns are apart
+    plan = hand_plan([256], 128)
+    work = WorkList(
+        block_start=np.array([0, 1, 3]),
+        tile=np.zeros(3, int),
+        token_start=np.array([0, 64, 64]),
+        token_stop=np.array([64, 128, 128]),
+        k_start=np.array([0, 128, 0]),
+        k_stop=np.array([256, 256, 128]),
+        part=np.array([0, 1, 0]),
+        parts=np.array([1, 2, 2]),
+        owner=np.array([1, 0, 1]),
+        group=np.array([-1, 0, 0]),
+    )
+    plan = replace(plan, work=work, blocks=2, schedule=Schedule.STATIC)
+    traffic = traffic_of(plan, 2, l2_usable_bytes=20 * KIB)
+    assert traffic.a_bytes == 32 * KIB
+    assert traffic.read_again_bytes == pytest.approx(32 * KIB, rel=1e-6)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_unread_shares_are_those_of_a_slow_twin(data):
+    count, number = data.draw(st.integers(1, 7)), st.integers(0, 40)
+    start = np.array([float(data.draw(number)) for _ in range(count)])
+    stop = start + [float(data.draw(st.integers(1, 40))) for _ in range(count)]
+    kept = stop + [float(data.draw(number)) for _ in range(count)]
+    begin = np.array([float(data.draw(number)) for _ in range(count)]) - start
+    columns, key = (np.array([data.draw(st.integers(0, 2)) for _ in range(count)]) for _ in range(2))
+    saved, whole, share = (np.array([data.draw(st.floats(0.0, 0.9)) for _ in range(count)]) for _ in range(3))
+    pace = Pace(
+        begin,
+        start,
+        stop,
+        kept,
+        columns,
+        saved,
+        whole,
+        np.log1p(-share),
+        np.zeros((2, count)),
+        np.zeros(count),
+    )
+    same_tile, windows = data.draw(st.booleans()), np.geomspace(2.0, 64.0, 6)
+    sample, found = np.arange(count), np.zeros((count, 6))
+    keys = np.unique(key, return_inverse=True)[1]
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(keys))))
+    unread_shares(pace, sample, np.argsort(keys, kind="stable"), bounds, keys, same_tile, 2, windows, found)
+    for i in range(count):
+        for place, window in enumerate(windows):
+            of_points = []
+            for passed in (0.25 * (stop - start)[i], 0.75 * (stop - start)[i]):
+                at, absent = start[i] + passed, 1.0
+                for j in range(count):
+                    there = at if same_tile else at * kept[j] / kept[i]
+                    gap = begin[i] + at - begin[j] - there
+                    later = gap < 0.0 or (gap == 0.0 and j > i)
+                    if i == j or key[i] != key[j] or not start[j] <= there < stop[j] or later:
+                        continue
+                    gap -= min(saved[i] * whole[j] * passed, gap) if kept[i] > kept[j] else 0.0
+                    if gap <= window * (1.0 + 1e-6):
+                        absent *= 0.0 if same_tile or columns[i] == columns[j] else 1.0 - share[j]
+                of_points.append(absent)
+            assert found[i, place] == pytest.approx(np.mean(of_points), abs=1e-6)
+
+
+@settings(deadline=None)
+@given(kept=st.lists(st.sets(st.integers(0, 99), min_size=1), min_size=1, max_size=5))
+def test_tiles_keep_the_rows_that_are_read_of_those_that_they_draw_from(kept):
+    columns = [np.array(sorted(own)) for own in kept]
+    tiles = replace(
+        tile_map([1] * len(kept), 100),
+        column_start=np.concatenate(([0], np.cumsum([own.size for own in columns]))),
+        column_index=np.concatenate(columns),
+    )
+    plan = replace(hand_plan([1] * len(kept), 64, k=100), tiles=tiles)
+    read, alike = rows_read(plan), columns_of_tiles(plan)
+    drawn = rows_drawn_from(plan, read, alike)
+    assert read.rows <= drawn <= 100
+    different = {int(number): own.size for number, own in zip(alike, columns, strict=True)}
+    union = drawn * (1.0 - np.prod([1.0 - size / drawn for size in different.values()]))
+    assert union == pytest.approx(read.rows, abs=1e-3) or (
+        drawn == pytest.approx(100, abs=1e-3) and union < read.rows
+    )
 
 
 def test_indices_are_read_with_the_weights_of_their_tile():

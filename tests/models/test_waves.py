@@ -20,6 +20,7 @@ from prunecast.models.block_times import SHARED_STEPS, _sampled, block_times, in
 from prunecast.models.chip import last_reads
 from prunecast.models.rates import sm_level_cycles
 from prunecast.models.roofline import estimate, look_up
+from prunecast.models.traffic import PROBES
 from prunecast.models.waves import place_blocks, place_units, slots_apart, unit_costs
 from prunecast.patterns import TileMap
 from prunecast.plan.kernel_plan import Schedule
@@ -242,6 +243,23 @@ def test_what_an_sm_has_fetched_is_told_by_its_last_unit():
     placement = place_units(launched(3, 2, 1), np.array([100.0, 300.0, 50.0]), np.zeros(3))
     assert placement.sm.tolist() == [0, 1, 0]
     assert last_reads(placement, np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 290.0]
+    # The second unit is an owner and waits for partial sums for 200 of its 300 cycles
+    waiting = replace(placement, unit_wait=np.array([0.0, 200.0, 0.0]))
+    assert last_reads(waiting, np.array([70.0, 10.0, 20.0])).tolist() == [130.0, 90.0]
+
+
+def test_an_owner_reads_nothing_while_it_waits_for_partial_sums():
+    case = look_up(launch_context(drawn("t4", "stspmm", 21001).plan(), load_gpu("t4")))
+    assert int(case.plan.work.parts.max()) > 1
+    units = unit_costs(case, block_times(case))
+    placement = place_blocks(case, units)
+    owners = case.plan.work.owner == 1
+    assert np.all(placement.unit_wait[owners] > 0.0)
+    assert not placement.unit_wait[~owners].any()
+    # All k-slices are equally long, so that owners have read their rows when the others end
+    reads = last_reads(placement, units.quiet)
+    assert reads.max() - reads.min() < 0.2 * reads.max()
+    assert placement.sm_finish.max() - reads.max() > case.gpu.signal_latency_cycles + units.quiet.min()
 
 
 @pytest.mark.parametrize("seed", [9006, 9014, 9022])
@@ -273,6 +291,11 @@ def test_owners_end_after_the_slices_that_shared_sms_delay(seed):
     assert np.all(after.sm_finish >= before.sm_finish)
 
 
+def _probes(columns):
+    """The number of columns and those at `PROBES` places, by which tiles count as equal."""
+    return len(columns), [columns[len(columns) * place // PROBES] for place in range(PROBES)]
+
+
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_blocks_in_step_are_counted_pair_by_pair(data):
@@ -297,7 +320,7 @@ def test_blocks_in_step_are_counted_pair_by_pair(data):
     for one in plan.work.tile:
         for other in plan.work.tile:
             share = len(own[one]) * len(own[other]) / rows**2
-            total += 1.0 if sum(own[one]) == sum(own[other]) else share**exponent
+            total += 1.0 if _probes(own[one]) == _probes(own[other]) else share**exponent
     found = in_step_by_rows(case, np.ones(plan.item_count, bool))
     assert found == pytest.approx(total / plan.item_count)
 

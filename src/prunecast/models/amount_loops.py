@@ -16,6 +16,8 @@ from prunecast.plan.program import When
 START, BEGIN, FILL = int(ProgramSection.START), int(ProgramSection.BEGIN), int(ProgramSection.FILL)
 END, FINISH = int(ProgramSection.END), int(ProgramSection.FINISH)
 IntArray = npt.NDArray[np.int64]
+NEVER_ABSENT = -50.0
+"""Logarithm of the fraction of rows that a tile drops if it keeps all of them. Kind: choice, rounding."""
 ONCE, COLUMNS = int(Unit.ONCE), int(Unit.COLUMNS)
 TOKENS, AREA, AREA_OF_PARTS = int(Clip.TOKENS), int(Clip.AREA), int(Clip.AREA_OF_PARTS)
 PARTS = int(Clip.PARTS)
@@ -146,18 +148,29 @@ class RowsOfItems(NamedTuple):
     """(items,) end of the item's columns, in the unit of `start`."""
     density: FloatArray
     """(items,) fraction of the rows of B in a segment that the item's tile keeps."""
-    abreast: IntArray
-    """(items,) index of the item's group, 0 <= group < items. Items of a group read the same token range in
-    the same wave, and so close in time that one DRAM read of a row serves all of them. Different groups of a
-    wave read a row at unrelated times."""
     segments: int
     """Number of segments."""
     keys: int
     """Number of token ranges."""
 
 
+class Unread(NamedTuple):
+    """Fractions of an item's data that concurrent items have not read before it, each (items,) float64.
+
+    All are -1 in waves whose rows of B fit in L2, and `weights` is -1 for tiles that are not split.
+    """
+
+    weights: FloatArray
+    """Fraction of the weights that L2 does not contain when the item needs them."""
+    rows: FloatArray
+    """Fraction of the rows of B that L2 does not contain when the item needs them."""
+    new_rows: FloatArray
+    """Fraction of the rows of B that no item of the wave has read before; -1 if the order of reads is not
+    known, because warps wait for no data."""
+
+
 @njit()
-def fetch_again(run, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out):
+def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_keys, out):
     """Return the bytes of A and B that DRAM reads again because L2 has evicted them.
 
     The docstring of `traffic._wave_reads` describes the model. A piece of A is the packed weights of one tile
@@ -169,13 +182,11 @@ def fetch_again(run, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out):
     run : `traffic._RunOrder`: items in execution order, in which their waves ascend, and the wave of each
     a_key : (items,) int64, number of the piece of A that an item reads, 0 <= key < a_keys
     a_bytes : (items,) float64, bytes of that piece
+    a_once : bytes of all pieces if DRAM reads each weight once; pieces can overlap
     b : `RowsOfItems`
     c_bytes : (items,) float64, bytes of C that the item writes
     capacity : usable bytes of L2
-    kept : (waves,) float64, fraction of the rows of B in the token ranges of a wave that L2 holds at any
-        time; values above 1 count as 1. Items outside the first group of their wave (`RowsOfItems.abreast`)
-        find this fraction of their rows in L2, since they read them at unrelated times (Che, Tung and Wang,
-        Hierarchical Web Caching Systems, IEEE JSAC 20, 2002: equally popular objects in an LRU cache)
+    unread : `Unread`
     a_keys : number of pieces of A
     out : `traffic.WaveReads`. `read_bytes`, all zero, receives the bytes of A and B that DRAM reads in each
         wave, and `waits` the fraction of each item's k-steps that wait for DRAM, 0 to 1
@@ -186,9 +197,8 @@ def fetch_again(run, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out):
     a_mark, b_mark = np.zeros(a_keys), np.zeros(b.keys)
     segments = (b.keys, b.segments)
     in_wave, in_cache, ever = np.zeros(segments), np.zeros(segments), np.zeros(segments)
-    lead = np.full(b.keys, -1, np.int64)
-    group_wave, of_group = np.full(a_key.size, -1, np.int64), np.zeros((a_key.size, b.segments))
-    touched, at_begin, again = 0.0, 0.0, 0.0
+    cached, known = np.zeros(segments), np.zeros(segments)  # `in_cache` and `ever` when the wave begins
+    touched, at_begin, again = 0.0, 0.0, -a_once
     this_wave = np.int64(-1)
     for i in run.order:
         a, key, w = a_key[i], b.key[i], run.wave[i]
@@ -196,49 +206,117 @@ def fetch_again(run, a_key, a_bytes, b, c_bytes, capacity, kept, a_keys, out):
             this_wave = w
             at_begin = touched
         reads_a = a_wave[a] < 0
+        weights = 0.0
         if a_wave[a] != w:
-            lost = a_wave[a] >= 0 and at_begin - a_mark[a] > capacity
-            if lost:
-                again += a_bytes[i]
-            if lost or a_wave[a] < 0:
-                out.read_bytes[w] += a_bytes[i]
-                reads_a = True
+            reads_a |= at_begin - a_mark[a] > capacity
+            weights = 1.0 if reads_a else 0.0
             a_wave[a] = w
             a_mark[a] = at_begin
             touched += a_bytes[i]
-        group = b.abreast[i]
+        if unread.weights[i] >= 0.0:
+            weights = unread.weights[i]
+        out.read_bytes[w] += weights * a_bytes[i]
+        again += weights * a_bytes[i]
         if b_wave[key] != w:
             if at_begin - b_mark[key] > capacity:
                 in_cache[key] = 0.0
             b_wave[key] = w
             b_mark[key] = at_begin
             in_wave[key] = 0.0
-            lead[key] = group
-        if group_wave[group] != w:
-            group_wave[group] = w
-            of_group[group] = 0.0
+            cached[key] = in_cache[key]
+            known[key] = ever[key]
         missed, wanted, size = 0.0, 0.0, b.size[i] / b.segments
         for s in range(int(b.start[i]), int(np.ceil(b.stop[i]))):
             covered = min(b.stop[i], s + 1.0) - max(b.start[i], float(s))
             share = covered * b.density[i]
-            fetched = (1.0 - in_cache[key, s]) * share
-            if group != lead[key]:
-                fetched = (1.0 - of_group[group, s]) * (1.0 - min(kept[w], 1.0)) * share
-                fetched = max(fetched, (1.0 - ever[key, s]) * share)
-            of_group[group, s] += (1.0 - of_group[group, s]) * share
+            fetched, first = (1.0 - in_cache[key, s]) * share, (1.0 - ever[key, s]) * share
+            ever[key, s] += first
+            if unread.rows[i] >= 0.0:
+                fetched = (1.0 - cached[key, s]) * unread.rows[i] * share
+                if unread.new_rows[i] >= 0.0:
+                    first = (1.0 - known[key, s]) * unread.new_rows[i] * share
+                else:
+                    fetched = max(fetched, first)
             missed += fetched
             wanted += share
-            first = (1.0 - ever[key, s]) * share
             new_in_wave = (1.0 - in_wave[key, s]) * share
             again += (fetched - first) * size
             out.read_bytes[w] += fetched * size
             touched += new_in_wave * size
             in_cache[key, s] += (1.0 - in_cache[key, s]) * share
-            ever[key, s] += first
             in_wave[key, s] += new_in_wave
         touched += c_bytes[i]
         out.waits[i] = 1.0 if w == 0 or reads_a else missed / max(wanted, 1e-9)
-    return again
+    return max(again, 0.0)
+
+
+class Pace(NamedTuple):
+    """Concurrent items, each of which passes one kept column per unit of time."""
+
+    begin: FloatArray
+    """(items,) time at which the item would have passed the first kept column of its tile."""
+    start: FloatArray
+    """(items,) first kept column of the item, counted in its tile."""
+    stop: FloatArray
+    """(items,) end of its kept columns."""
+    kept: FloatArray
+    """(items,) kept columns of the item's tile."""
+    columns: IntArray
+    """(items,) number that is equal for tiles with the same columns."""
+    saved: FloatArray
+    """(items,) fraction of a k-step that the item saves if L2 contains all of its rows."""
+    whole_steps: FloatArray
+    """(items,) fraction of the k-steps of another item of which this item's tile keeps all rows."""
+    log_absent: FloatArray
+    """(items,) logarithm of the fraction of the rows that the item's tile drops."""
+    read_bytes: FloatArray
+    """(2, items) bytes of weights and of rows of B that the item reads through L2."""
+    stored_bytes: FloatArray
+    """(items,) bytes of C that the item writes."""
+
+
+@njit()
+def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, out):
+    """Compute the fraction of its data that an item is the first to read within a window of time.
+
+    Two items pass a row of B at times that differ by the distance of the columns that they have passed. If
+    this is at most the window, the later one finds the row in L2, if the tile of the earlier one keeps it.
+    Tiles keep rows independently, unless they have the same columns.
+
+    Parameters
+    ----------
+    pace : `Pace`
+    sample : (samples,) int64, items for which the fraction is computed
+    order, bounds : items sorted by key, and the first of each key in this order
+    key : (items,) int64, number of the token range, or of the tile if `same_tile`. Only items with the same
+        key read the same data
+    points : number of columns of an item that are compared
+    windows : (windows,) float64, ascending by equal ratios
+    out : (samples, windows) float64, all zero; receives the fractions
+    """
+    logs, last = np.zeros(windows.size + 1), windows.size - 1
+    ratio = np.log(windows[last] / windows[0]) / last
+    for n, i in enumerate(sample):
+        for p in range(points):
+            passed = (p + 0.5) / points * (pace.stop[i] - pace.start[i])
+            at = pace.start[i] + passed
+            logs[:] = 0.0
+            for j in order[bounds[key[i]] : bounds[key[i] + 1]]:
+                there = at if same_tile else at * pace.kept[j] / pace.kept[i]
+                if j == i or there < pace.start[j] or there >= pace.stop[j]:
+                    continue
+                gap = pace.begin[i] + at - pace.begin[j] - there
+                if gap < 0.0 or (gap == 0.0 and j > i):
+                    continue
+                if pace.kept[i] > pace.kept[j]:
+                    gap = max(gap - pace.saved[i] * pace.whole_steps[j] * passed, 0.0)
+                place = int(np.ceil(np.log(gap / windows[0]) / ratio - 1e-9)) if gap > windows[0] else 0
+                alike = same_tile or pace.columns[i] == pace.columns[j]
+                logs[min(place, last + 1)] += NEVER_ABSENT if alike else pace.log_absent[j]
+            absent = 0.0
+            for g in range(last + 1):
+                absent += logs[g]
+                out[n, g] += np.exp(absent) / points
 
 
 @njit()
@@ -250,7 +328,7 @@ def reads_by_part(b, items, lasting, parts, points):
 
     Parameters
     ----------
-    b : `RowsOfItems`; `abreast` is not used
+    b : `RowsOfItems`
     items : (items,) int64, items of the wave
     lasting : (items,) float64, k-steps of each of them divided by those of the longest one
     parts : number of parts, each with equally many k-steps of the longest item

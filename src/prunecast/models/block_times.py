@@ -22,7 +22,7 @@ from prunecast.models.fitted import FITTED
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.rates import OF_AN_SM, sm_level_cycles, store_rate
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.models.traffic import runs_per_step
+from prunecast.models.traffic import columns_of_tiles, runs_per_step
 from prunecast.plan.kernel_plan import Schedule
 from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
 from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
@@ -294,11 +294,7 @@ def in_step_by_rows(case: Case, concurrent: npt.NDArray[np.bool_]) -> float:
     plan, tiles = case.plan, case.plan.tiles
     work = plan.work
     tile, begin, end = (column[concurrent] for column in (work.tile, work.k_start, work.k_stop))
-    # Tiles with equal sums of their column numbers nearly always have the same columns. Different tiles
-    # of whole blocks can have equal sums too; they then wait 16 cycles more per k-step (block:64x64, T4)
-    before = np.concatenate(([0], np.cumsum(tiles.column_index, dtype=np.int64)))
-    sums = np.diff(before[tiles.column_start])[tile]
-    columns = np.stack((sums, begin, end))
+    columns = np.stack((columns_of_tiles(plan)[tile], begin, end))
     group, sizes = np.unique(columns, axis=1, return_inverse=True, return_counts=True)[1:]
     same = sizes[group].astype(np.float64)
     share = np.minimum(case.rules.read.share(tiles.kept_per_tile), 1.0)[tile]

@@ -200,13 +200,15 @@ def _requested_bytes(case: Case, placement: Placement) -> FloatArray:
 def last_reads(placement: Placement, quiet: FloatArray) -> FloatArray:
     """Return the cycle of the last read of each SM, (SMs,) float64.
 
+    An owner of a split tile has read its own rows before it waits for partial sums.
+
     Parameters
     ----------
-    quiet : (units,) cycles at the end of each unit during which it reads nothing
+    quiet : (units,) cycles at the end of each unit during which it reads nothing, without that wait
     """
     of_sm = np.zeros(placement.sm_finish.size)
-    of_sm[placement.sm] = quiet  # the value of an SM's last unit remains
-    return np.maximum(placement.sm_finish - of_sm, 0.0)
+    np.maximum.at(of_sm, placement.sm, placement.unit_end - placement.unit_wait - quiet)
+    return of_sm
 
 
 def first_weights_s(context: LaunchContext, share: float, a_bytes: float, columns: float) -> float:

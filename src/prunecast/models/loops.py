@@ -219,7 +219,9 @@ class BlockLists(NamedTuple):
 
 @inner()
 def _run_list(lists, block, slower, ready, parts_only):
-    """Return the cycle at which a block ends its list of items.
+    """Return the cycle at which a block ends its list of items, and for how long its last item waits.
+
+    The wait is that of an owner for the partial sums of other k-slices, in cycles.
 
     Parameters
     ----------
@@ -229,22 +231,25 @@ def _run_list(lists, block, slower, ready, parts_only):
     parts_only : True to stop before the first owner, in a first pass that only computes `ready`
     """
     first, stop = lists.block_start[block], lists.block_start[block + 1]
+    wait = 0.0
     now = slower * lists.first_wait[block] + (lists.block_cycles if first == stop else 0.0)
     for i in range(first, stop):
         group = lists.group[i]
         if parts_only and group >= 0 and lists.owner[i] == 1:
             break
         now += slower * (lists.times.first[i] if i == first else lists.times.later[i])
+        wait = 0.0
         if group >= 0 and lists.owner[i] == 1:
-            now = max(now, ready[group] + lists.times.after_parts[i])
+            wait = max(ready[group] + lists.times.after_parts[i] - now, 0.0)
+            now += wait
         elif group >= 0:
             ready[group] = max(ready[group], now + lists.signal)
-    return now
+    return now, wait
 
 
 @njit()
-def list_ends(lists, slower, out_end):
-    """Compute the cycle at which each block ends its list of items.
+def list_ends(lists, slower, out_end, out_wait):
+    """Compute the cycle at which each block ends its list of items, and for how long its last item waits.
 
     The owner of a split tile (the item that adds the partial sums and writes C) waits for the other k-slices
     of the tile. In every list all of these k-slices precede all owners, so that no k-slice is delayed by an
@@ -255,6 +260,8 @@ def list_ends(lists, slower, out_end):
     lists : `BlockLists`
     slower : (blocks,) float64, factor on the cycles of each block
     out_end : (blocks,) float64; receives the ends
+    out_wait : (blocks,) float64; receives the cycles for which the last item, as an owner, waits for partial
+        sums
     """
     groups = 0
     for i in range(lists.group.size):
@@ -263,7 +270,7 @@ def list_ends(lists, slower, out_end):
     for block in range(out_end.size if groups > 0 else 0):
         _run_list(lists, block, slower[block], ready, True)
     for block in range(out_end.size):
-        out_end[block] = _run_list(lists, block, slower[block], ready, False)
+        out_end[block], out_wait[block] = _run_list(lists, block, slower[block], ready, False)
 
 
 @njit()

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules, RowsRead
-from prunecast.models.amount_loops import RowsOfItems, fetch_again
+from prunecast.models.amount_loops import NEVER_ABSENT, Pace, RowsOfItems, Unread, fetch_again, unread_shares
 from prunecast.models.amounts import Amounts
 from prunecast.models.rates import program_traits, sm_level_cycles, sm_rates
 from prunecast.models.terms import FloatArray, Quantity
@@ -17,6 +17,15 @@ from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 SEGMENTS, MOST_SEGMENTS = 4, 64
 """Segments of A's columns per k-slice of a tile, and their maximum total number if each k-slice has more than
 one. Kind: choice, for speed."""
+
+SAMPLED, COMPARED = 64, 8
+"""Items of a wave, and columns of each, whose reads are compared with those of other items. Kind: choice, for
+speed."""
+WINDOWS, FIRST_WINDOW = 24, 8.0
+"""Number of windows in which reads are compared, and the first of them in kept columns. Kind: choice, for
+speed."""
+PROBES, BISECTIONS = 8, 20
+"""Columns by which tiles are compared, and halvings of an interval of up to K rows. Kind: choice, speed."""
 
 _Int64Array = npt.NDArray[np.int64]
 
@@ -115,8 +124,8 @@ def _wave_reads(
     """Return the bytes of A and B that DRAM reads again after eviction from L2, and the reads of each wave.
 
     A wave is a set of items that run concurrently. Its items share DRAM reads of one token range if L2 can
-    hold the rows of B of the whole wave. Otherwise they share a row only if L2 keeps it from one reader to
-    the next (`_abreast`).
+    hold the rows of B of the whole wave. Otherwise they share a row, or the weights of a split tile, only if
+    L2 keeps them from one reader to the next (`_find_unread`).
 
     Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
     rows of B for one token range. The reuse distance of a piece is the bytes that all waves read and write
@@ -126,25 +135,23 @@ def _wave_reads(
     the fraction c of the rows of a token range is in L2, the tile reads s * (1 - c) of them from DRAM, in
     each segment of columns that the item reads.
 
-    Items of a wave that read a row at unrelated times find it in L2 with a probability equal to the fraction
-    of the rows of the wave's token ranges that L2 holds at any time. Rows of other token ranges have not been
-    read recently, so that they do not compete for L2.
-
-    Not modelled: blocks of a wave that drift apart because DRAM serves some of them earlier, and partial
-    eviction near the capacity limit.
+    Not modelled: blocks of a wave that drift apart because DRAM serves some of them earlier, or because their
+    SM has more blocks, and partial eviction near the capacity limit.
     """
     plan, gpu = context.plan, context.gpu
     whole, kinds, work, weight = amounts.whole, amounts.kinds, plan.work, amounts.tile_reads
     bytes_per_token = max(read.rows, 1) * read.bytes_per_token
     written = plan.tiles.rows_per_tile[work.tile] * (work.token_stop - work.token_start).astype(np.float64)
-    c_bytes = OUTPUT_BYTES[plan.dtype] * written * work.owner
+    c_bytes = np.asarray(OUTPUT_BYTES[plan.dtype] * written * work.owner, np.float64)
     order = _run_order(plan, resident_blocks)
     count = int(order.wave.max(initial=0)) + 1
     b_key = work.token_start.astype(np.int64) // plan.shape.block_n
     # Indices of a tile are read and evicted together with its weights
     weights = whole[:, Quantity.A] + whole[:, Quantity.INDEX]
     a_bytes, b_bytes = weights[kinds.of_item], bytes_per_token * amounts.tokens[kinds.of_item]
-    rows = _rows_of_items(plan, read, b_key, b_bytes)
+    alike = columns_of_tiles(plan)
+    drawn_from = rows_drawn_from(plan, read, alike)
+    rows = _rows_of_items(plan, read, b_key, b_bytes, drawn_from)
     waves = WaveReads(order.wave, np.zeros(count), np.ones(order.wave.size), rows)
     footprint = weights @ weight + plan.n * bytes_per_token + c_bytes.sum()
     capacity = float(gpu.l2_usable_bytes)
@@ -158,26 +165,32 @@ def _wave_reads(
         # unique key: an empty tile begins where the next tile begins
         a_key = np.asarray(np.unique(a_key * (plan.k + 1) + work.k_start, return_inverse=True)[1], np.int64)
     of_wave = order.wave * (int(b_key.max()) + 1) + b_key
-    ranges, first = np.unique(of_wave, return_index=True)
+    first = np.unique(of_wave, return_index=True)[1]
     b_of_wave = np.bincount(order.wave[first], b_bytes[first], count).astype(np.float64)
-    if float(b_of_wave.max()) <= capacity:
-        abreast = np.asarray(np.searchsorted(ranges, of_wave), np.int64)
-    else:
+    unread = Unread(*np.full((3, order.wave.size), -1.0))
+    if float(b_of_wave.max()) > capacity:
         pipes = sm_level_cycles(amounts.total, sm_rates(plan.dtype, plan.tensor, gpu)).values()
         busiest = max(float(cycles) for cycles in pipes) / min(resident_blocks, gpu.sm_count)
         waits = max(1.0 - busiest * gpu.dram_bytes_per_s / (footprint * gpu.max_clock_hz), 0.0)
-        abreast = _abreast(plan, order, of_wave, a_bytes, b_bytes, b_of_wave, capacity, read, waits)
-    rows = rows._replace(abreast=abreast)
-    # Weights and C, which no item reads again, occupy L2 in proportion to their share of all accesses
-    touched = float((rows.size * (rows.stop - rows.start) / rows.segments) @ rows.density)
-    others = float((a_bytes + c_bytes).sum()) / max(touched, 1.0)
-    kept = capacity / np.maximum(b_of_wave * (1.0 + others), 1.0)
-    again = fetch_again(order, a_key, a_bytes, rows, c_bytes, capacity, kept, int(a_key.max()) + 1, waves)
-    return float(again), waves
+        # An item that finds its rows in L2 waits for DRAM all the same if no other item reads its weights
+        slices = np.stack((order.wave, work.tile, work.k_start))
+        group, sizes = np.unique(slices, axis=1, return_inverse=True, return_counts=True)[1:]
+        waits = waits * (1.0 - 1.0 / sizes[group])
+        pace = _pace(plan, rows, alike, waits, a_bytes, c_bytes)
+        if program_traits(context.programs).waits:
+            for wave in np.flatnonzero(b_of_wave > capacity):
+                _find_unread(plan, pace, np.flatnonzero(order.wave == wave), capacity, unread)
+        else:
+            _find_unread_at_random(plan, pace, of_wave, order.wave, b_of_wave, capacity, unread)
+    once, keys = weights @ weight, int(a_key.max()) + 1
+    again = fetch_again(order, a_key, a_bytes, once, rows, c_bytes, capacity, unread, keys, waves)
+    return float(again) if capacity < np.inf else 0.0, waves
 
 
-def _rows_of_items(plan: KernelPlan, read: RowsRead, b_key: _Int64Array, b_bytes: FloatArray) -> RowsOfItems:
-    """Return the rows of B that each item reads, by segments of A's columns; all items are in one group.
+def _rows_of_items(
+    plan: KernelPlan, read: RowsRead, b_key: _Int64Array, b_bytes: FloatArray, drawn_from: float
+) -> RowsOfItems:
+    """Return the rows of B that each item reads, by segments of A's columns.
 
     If no tile is split there is one segment, since every item reads all rows that its tile keeps. Kept
     columns are modelled as evenly spaced: the k-th of a tile's K' columns is at k / K' of A's columns.
@@ -185,20 +198,57 @@ def _rows_of_items(plan: KernelPlan, read: RowsRead, b_key: _Int64Array, b_bytes
     Parameters
     ----------
     b_key, b_bytes : (items,) index of the item's token range, and bytes of all rows of B in it
+    drawn_from : result of `rows_drawn_from`
     """
     work, kept = plan.work, np.maximum(plan.tiles.kept_per_tile, 1)[plan.work.tile].astype(np.float64)
     parts = int(work.parts.max(initial=1))
     segments = max(min(SEGMENTS, MOST_SEGMENTS // parts), 1) * parts if parts > 1 else 1
+    more = max(drawn_from, 1.0) / max(read.rows, 1)
     return RowsOfItems(
         key=b_key,
-        size=b_bytes,
+        size=b_bytes * more,
         start=segments * work.k_start / kept,
         stop=segments * work.k_stop / kept,
-        density=np.minimum(read.share(kept / segments, segments), 1.0),
-        abreast=np.zeros_like(b_key),
+        density=np.minimum(read.share(kept / segments, segments), 1.0) / more,
         segments=segments,
         keys=int(b_key.max(initial=-1)) + 1,
     )
+
+
+def rows_drawn_from(plan: KernelPlan, read: RowsRead, columns: _Int64Array) -> float:
+    """Return the number of rows from which tiles that draw their columns independently keep `read.rows`.
+
+    Tiles with different columns keep k_1, k_2, ... of n rows, and together n (1 - (1 - k_1 / n) (1 - k_2 / n)
+    ...) of them. The result is the n for which these are `read.rows`; for random columns it is about K.
+
+    Parameters
+    ----------
+    columns : (tiles,) result of `columns_of_tiles`
+    """
+    kept = plan.tiles.kept_per_tile[np.unique(columns, return_index=True)[1]]
+    low, high = float(read.rows), float(plan.k)
+    if read.columns_per_row > 1 or plan.experts > 1 or kept.max(initial=0) >= read.rows:
+        return low
+    sizes, tiles = np.unique(kept, return_counts=True)
+    for _ in range(BISECTIONS):
+        n = (low + high) / 2.0
+        found = -n * np.expm1(float(np.log1p(-sizes / n) @ tiles))
+        low, high = (n, high) if found < read.rows else (low, n)
+    return high
+
+
+def columns_of_tiles(plan: KernelPlan) -> _Int64Array:
+    """Return a number per tile, (tiles,), that is equal for tiles with the same columns.
+
+    Tiles count as equal if they keep equally many columns and the same ones at `PROBES` places.
+    """
+    tiles = plan.tiles
+    if not tiles.column_index.size:
+        return np.zeros(tiles.kept_per_tile.size, np.int64)
+    places = tiles.column_start[:-1, None] + tiles.kept_per_tile[:, None] * np.arange(PROBES) // PROBES
+    probes = tiles.column_index[np.minimum(places, tiles.column_index.size - 1)]
+    seen = np.column_stack((tiles.kept_per_tile, probes))
+    return np.asarray(np.unique(seen, axis=0, return_inverse=True)[1], np.int64).reshape(-1)
 
 
 def runs_per_step(plan: KernelPlan) -> float:
@@ -209,54 +259,118 @@ def runs_per_step(plan: KernelPlan) -> float:
     return max(plan.shape.block_k * int(np.count_nonzero(ends)) / max(tiles.column_index.size, 1), 1.0)
 
 
-def _abreast(
+def _pace(
     plan: KernelPlan,
-    order: "_RunOrder",
-    of_wave: _Int64Array,
+    rows: RowsOfItems,
+    alike: _Int64Array,
+    wait_share: FloatArray,
     a_bytes: FloatArray,
-    b_bytes: FloatArray,
-    b_of_wave: FloatArray,
-    capacity: float,
-    read: RowsRead,
-    wait_share: float,
-) -> _Int64Array:
-    """Return `RowsOfItems.abreast`, (items,) int64: the group of each item; a group shares its reads of B.
-
-    Two items of a wave share the DRAM read of a row of B if L2 still holds the row when the second item reads
-    it. This is always so if the rows of B of the wave fit in `capacity` bytes. Otherwise the items may be at
-    most w columns of A apart; while the wave advances by w columns, it reads `capacity` bytes of A and B.
-    The distance is tested twice: when the items begin, each after the columns that its block has processed
-    before, and when the faster item is halfway through K. An item with fewer kept columns passes through K
-    faster, so that items of unequal tiles drift apart. The leader waits for DRAM in all k-steps. The other
-    item finds the rows of some k-steps in L2, and catches up in these by the fraction `wait_share` of a
-    k-step.
+    c_bytes: FloatArray,
+) -> Pace:
+    """Return the pace of all items; blocks of a wave begin together, and list items follow each other.
 
     Parameters
     ----------
-    of_wave : (items,) number of the item's wave and token range
-    b_of_wave : (waves,) bytes of all rows of B in the token ranges of a wave
-    wait_share : fraction of a k-step for which an item waits for DRAM: the part of DRAM's time in which the
-        busiest pipe of an SM has no work
+    alike : (tiles,) result of `columns_of_tiles`
+    wait_share : (items,) `Pace.saved`: the part of DRAM's time in which the busiest pipe of an SM has no
+        work, times the fraction of items whose weights another item has read
+    a_bytes, c_bytes : (items,) bytes of weights and of C
     """
-    wave, work = order.wave, plan.work
-    columns = np.maximum(work.k_stop.astype(np.int64) - work.k_start, 1)
-    begin = -work.k_start.astype(np.int64)
+    work = plan.work
+    start, stop = work.k_start.astype(np.float64), work.k_stop.astype(np.float64)
+    begin = -start
     if plan.schedule is Schedule.STATIC:
-        before = np.concatenate(([0], np.cumsum(columns)))
-        begin = begin + before[:-1] - np.repeat(before[work.block_start[:-1]], np.diff(work.block_start))
-    together = float(np.bincount(wave).max())
-    window = capacity / max(together * float((a_bytes / columns).mean() + b_bytes.mean() / plan.k), 1.0)
-    place = np.lexsort((columns, np.rint(begin / max(window, 1.0)), of_wave))
-    begin, columns, of_wave = begin[place], columns[place], of_wave[place]
-    longer, shorter = np.maximum(columns[1:], columns[:-1]), np.minimum(columns[1:], columns[:-1])
-    found = read.share(plan.tiles.kept_per_tile)[work.tile][place][1:] ** runs_per_step(plan)
-    ahead = np.maximum(longer * (1.0 - wait_share * np.minimum(found, 1.0)) - shorter, 0.0)
-    drift = ahead * (plan.k / 2.0) / longer
-    lost = np.maximum(np.abs(np.diff(begin)), drift) > window
-    apart = (np.diff(of_wave) != 0) | (lost & (b_of_wave[wave[place]][1:] > capacity))
-    group = np.empty(place.size, np.int64)
-    group[place] = np.concatenate(([0], np.cumsum(apart)))
-    return group
+        before = np.concatenate(([0.0], np.cumsum(stop - start)))
+        begin += before[:-1] - np.repeat(before[work.block_start[:-1]], np.diff(work.block_start))
+    return Pace(
+        begin=begin,
+        start=start,
+        stop=stop,
+        kept=np.maximum(plan.tiles.kept_per_tile, 1)[work.tile].astype(np.float64),
+        columns=alike[work.tile],
+        saved=wait_share,
+        whole_steps=rows.density ** runs_per_step(plan),
+        log_absent=np.maximum(np.log1p(-np.minimum(rows.density, 1.0 - 1e-16)), NEVER_ABSENT),
+        read_bytes=np.stack((a_bytes, rows.size * rows.density * (rows.stop - rows.start) / rows.segments)),
+        stored_bytes=c_bytes,
+    )
+
+
+def _find_unread(plan: KernelPlan, pace: Pace, items: _Int64Array, capacity: float, out: Unread) -> None:
+    """Compute `Unread` for the items of a wave whose rows of B do not fit in `capacity` bytes of L2.
+
+    An item finds data in L2 if another item of the wave has read them at most a window before. In the window,
+    the wave brings `capacity` bytes into L2. The bytes that L2 holds for a window are the integral, over all
+    shorter windows, of the bytes per unit of time that are read for them (Denning and Schwartz, Properties of
+    the working-set model, CACM 15, 1972).
+
+    Parameters
+    ----------
+    pace : pace of all items of the launch
+    items : (items of the wave,) their numbers
+    """
+    pace, every = Pace._make(column[..., items] for column in pace), np.arange(items.size)
+    sample = np.unique(np.linspace(0, items.size - 1, min(items.size, SAMPLED)).astype(np.int64))
+    lasts = float((pace.begin + pace.stop).max() - (pace.begin + pace.start).min())
+    windows = np.geomspace(FIRST_WINDOW, max(lasts, 2.0 * FIRST_WINDOW), WINDOWS)
+    found = np.zeros((2, sample.size, WINDOWS))
+    for of_kind, own in zip(found, (plan.work.tile[items], plan.work.token_start[items]), strict=True):
+        key = np.unique(own, return_inverse=True)[1].astype(np.int64)
+        bounds = np.concatenate(([0], np.cumsum(np.bincount(key))))
+        in_order, same_tile = np.argsort(key, kind="stable"), of_kind is found[0]
+        unread_shares(pace, sample, in_order, bounds, key, same_tile, COMPARED, windows, of_kind)
+    sampled, total = pace.read_bytes[:, sample], float(pace.read_bytes.sum())
+    read = np.einsum("ks,ksw->w", sampled, found) * total / max(float(sampled.sum()), 1.0)
+    # Bytes touched per unit of time, where the wave touches them: items with few columns end first
+    columns = np.maximum(pace.stop - pace.start, 1.0)
+    by_end = np.argsort(columns)
+    rate = np.cumsum(((pace.read_bytes.sum(axis=0) + pace.stored_bytes) / columns)[by_end][::-1])[::-1]
+    lasting = np.diff(columns[by_end], prepend=0.0)
+    per_time = (
+        float(rate**2 @ lasting) / max(float(rate @ lasting), 1.0) ** 2 * (read + pace.stored_bytes.sum())
+    )
+    rises = (per_time[1:] + per_time[:-1]) / 2.0 * np.diff(windows)
+    held = np.cumsum(np.append(per_time[0] * windows[0], rises))
+    place = float(np.interp(capacity, held, np.arange(WINDOWS)))
+    low = min(int(place), WINDOWS - 2)
+    shares = found[:, :, low] + (place - low) * (found[:, :, low + 1] - found[:, :, low])
+    if np.any(plan.work.group >= 0):
+        out.weights[items] = np.interp(every, sample, shares[0])
+    out.rows[items] = np.interp(every, sample, shares[1])
+    out.new_rows[items] = np.interp(every, sample, found[1, :, -1])
+
+
+def _find_unread_at_random(
+    plan: KernelPlan,
+    pace: Pace,
+    of_wave: _Int64Array,
+    wave: _Int64Array,
+    b_of_wave: FloatArray,
+    capacity: float,
+    out: Unread,
+) -> None:
+    """Compute `Unread.rows` for blocks that are not in step, because their warps wait for no data.
+
+    Items that begin at one column and time share reads. Others find the fraction of the rows of their wave's
+    token ranges that L2 holds at any time (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE JSAC
+    20, 2002: equally popular objects in an LRU cache). Weights and C occupy L2 in proportion to their share
+    of all accesses.
+
+    Parameters
+    ----------
+    of_wave, wave : (items,) number of an item's wave and token range, and of its wave
+    b_of_wave : (waves,) bytes of all rows of B in the token ranges of a wave
+    """
+    weights, rows = pace.read_bytes.sum(axis=1)
+    others = float(weights + pace.stored_bytes.sum()) / max(float(rows), 1.0)
+    kept = np.minimum(capacity / np.maximum(b_of_wave * (1.0 + others), 1.0), 1.0)
+    rate = float((pace.read_bytes.sum(axis=0) / np.maximum(pace.stop - pace.start, 1.0)).mean())
+    window = max(capacity / max(rate * float(np.bincount(wave).max()), 1.0), 1.0)
+    starts = np.stack((of_wave, np.rint(pace.begin / window).astype(np.int64)))
+    group = np.unique(starts, axis=1, return_inverse=True)[1]
+    before = np.argsort(np.argsort(group, kind="stable")) - np.searchsorted(np.sort(group), group)
+    leads = np.isin(group, group[np.unique(of_wave, return_index=True)[1]])
+    out.rows[:] = np.where(leads, 1.0, 1.0 - kept[wave]) * np.exp(before * pace.log_absent)
 
 
 class _RunOrder(NamedTuple):

@@ -50,12 +50,14 @@ class Placement:
         without units
     sm : (units,) int64, SM of each unit
     unit_end : (units,) float64, cycle in which each unit ends; 0 for units before the last `EXACT_WAVES`
+    unit_wait : (units,) float64, cycles at the end of each unit for which it waits for partial sums
     sm_finish : (SMs,) float64, cycle in which each SM ends its last unit
     """
 
     slot_finish: FloatArray
     sm: npt.NDArray[np.int64]
     unit_end: FloatArray
+    unit_wait: FloatArray
     sm_finish: FloatArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ def place_units(
         before = float(shared.sum()) / in_flight
         finish[finish > 0.0] += before
         end[early:] += before
-    return Placement(slot_finish=finish, sm=sm, unit_end=end)
+    return Placement(slot_finish=finish, sm=sm, unit_end=end, unit_wait=np.zeros(alone.size))
 
 
 def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
@@ -106,12 +108,13 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
     """
     placement = place_units(case.context, units.alone, units.demand, slots_apart(case, units.demand))
     if case.context.crowd == 1 or not np.any(units.lists.group >= 0):
-        return placement
-    end = np.empty_like(units.alone)
-    list_ends(units.lists, np.maximum(placement.unit_end / np.maximum(units.alone, 1.0), 1.0), end)
+        return replace(placement, unit_wait=units.wait)
+    end, wait = np.empty((2, units.alone.size))
+    list_ends(units.lists, np.maximum(placement.unit_end / np.maximum(units.alone, 1.0), 1.0), end, wait)
     last = np.zeros(case.gpu.sm_count)
     np.maximum.at(last, placement.sm, end)
-    return replace(placement, slot_finish=np.maximum(placement.slot_finish, last[:, None]))
+    finish = np.maximum(placement.slot_finish, last[:, None])
+    return replace(placement, slot_finish=finish, unit_end=end, unit_wait=wait)
 
 
 def slots_apart(case: Case, demand: FloatArray) -> tuple[int, int] | None:
@@ -154,7 +157,9 @@ class _UnitCosts(NamedTuple):
     """SM cycles per unit if the SM holds `LaunchContext.crowd` units: cycles until all of them end, divided
     by their number."""
     quiet: FloatArray
-    """Cycles at the end of a unit during which it reads nothing."""
+    """Cycles at the end of a unit during which it reads nothing, without `wait`."""
+    wait: FloatArray
+    """Cycles at the end of a unit for which it waits for partial sums, if no other unit is on its SM."""
 
 
 def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
@@ -175,8 +180,8 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
         block_cycles=float(case.gpu.block_start_cycles),
         signal=float(case.gpu.signal_latency_cycles),
     )
-    found = _UnitCosts(lists, *np.zeros((3, first_wait.size)))
-    list_ends(lists, np.ones_like(found.alone), found.alone)
+    found = _UnitCosts(lists, *np.zeros((4, first_wait.size)))
+    list_ends(lists, np.ones_like(found.alone), found.alone, found.wait)
     list_costs(lists, found.demand, found.quiet)
     # An SM works as soon as the first of its blocks has its data. L2 and DRAM serve first blocks of all SMs
     # before second ones, so that second blocks on few SMs do not shorten the wait. Blocks that wait for all
