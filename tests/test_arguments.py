@@ -258,6 +258,9 @@ def test_values_that_no_function_takes():
         example(2**63)
     with pytest.raises(BadInput, match="example: where must be a text without null characters"):
         example(1, where="a\0")
+    with pytest.raises(BadInput, match="example: where must be a text that is not empty, got ''"):
+        example(1, where="")  # it would be the current folder
+    example(1, names="")  # no path: the function decides
 
 
 @pytest.mark.parametrize("name", ["ndarray", "NDArray"])

@@ -1,9 +1,9 @@
 """Check the arguments of public functions against their annotated types, and make NumPy scalars plain
 numbers.
 
-A wrong type raises a TypeError such as `predict: sparsity must be a number or None, got 'x'`. NaN and
-integers of 2^63 or more raise a `BadInput` with a message of the same form. Other ranges are checked by the
-functions.
+A wrong type raises a TypeError such as `predict: sparsity must be a number or None, got 'x'`. NaN,
+integers of 2^63 or more and empty paths raise a `BadInput` with a message of the same form. Other ranges are
+checked by the functions.
 """
 
 import os
@@ -44,7 +44,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Raises
     ------
     TypeError : an argument is not of its annotated type
-    BadInput : a number is NaN or an integer of 2^63 or more, or a text contains a null character
+    BadInput : a number is NaN or an integer of 2^63 or more, a path is empty, or a text has a null character
     """
     parameters = signature(function).parameters.values()
     places = [one.name for one in parameters if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
@@ -116,12 +116,14 @@ def _plain(value: Any, kind: Any) -> Any:
     Raises
     ------
     _Unfit : the value has another type
-    ValueError : NaN, a huge integer or a null character; the message names the expected value
+    ValueError : NaN, a huge integer, an empty path or a null character; the message names the expected value
     """
     origin, inside = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, TypeVar):
         return value
     if origin in (Union, UnionType):
+        if isinstance(value, str) and not value and Path in inside:  # it would be the current folder
+            raise ValueError("a text that is not empty")
         for one in inside:
             try:
                 return _plain(value, one)
@@ -131,8 +133,7 @@ def _plain(value: Any, kind: Any) -> Any:
     if kind in (int, float, bool):
         return _plain_number(value, kind)
     if origin is None:
-        if not isinstance(value, os.PathLike if kind is Path else kind):
-            raise _Unfit
+        _fits(value, isinstance(value, os.PathLike if kind is Path else kind))
         if kind is not str:
             return value
         text = str.__str__(value)  # for a member of a text Enum its value; `str` would return its name
@@ -165,8 +166,7 @@ def _plain_number(value: Any, kind: type) -> Any:
     is_bool = isinstance(value, bool) or (getattr(dtype, "kind", "") == "b" and not value.shape)
     if kind is bool:
         return bool(_fits(value, is_bool))
-    if is_bool or not isinstance(value, Integral if kind is int else Real):
-        raise _Unfit
+    _fits(value, not is_bool and isinstance(value, Integral if kind is int else Real))
     if isinstance(value, Integral):
         if abs(int(value)) >= LARGEST_WHOLE:
             raise ValueError("a whole number below 2^63")

@@ -51,6 +51,7 @@ def refused(run, tmp_path):
         (["--target", "re:["], "invalid regular expression"),
         (["--ignore", "c.weight"], "ignore 'c.weight' matches no tensor"),
         (["--ignore", "re:."], "ignore leaves out all 3 tensors"),
+        (["--dtype", "fp8", "--kernel", "small-n"], "small-n on [bold]a[/].weight: dtype must be one of"),
         (["--transpose", "c.weight"], "transpose: target 'c.weight' matches no tensor"),
         (["--batch", "4"], "batch 4 is of images: convolutions need --input, matrices --tokens"),
         (["--conv", "im2col"], "conv im2col has no effect: no layer is a convolution"),
@@ -94,7 +95,9 @@ def test_a_standard_model_and_a_folder_are_told_where_to_go(refused, tmp_path, m
     line = refused("predict", "resnet", *FAST)
     assert line == "resnet: no such file; nearest standard models: resnet18, resnet34, resnet50"
     assert "no such file; standard models: resnet18," in refused("predict", "mymodel", *FAST)
-    assert "got an empty name" in refused("predict", "", *FAST)
+    line = refused("predict", "bert-base", *FAST, "--transpose", "a")
+    assert "wanted a file of weights, got the standard model bert-base" in line
+    assert "not empty" in refused("predict", "", *FAST)
     (tmp_path / "pruned").mkdir()
     assert "a folder with a checkpoint in .safetensors, got one with no" in refused(
         "predict", "pruned", *FAST
@@ -148,6 +151,11 @@ def test_inputs_that_no_convolution_has(refused, tmp_path, size, line):
 def test_prune_refuses_what_only_a_budget_needs(refused, model, option):
     name, value = option.split("=")
     assert f"{name} {value} needs a latency budget" in refused("prune", model, "-o", "out", option)
+
+
+@pytest.mark.parametrize("option", ["--even", "--uneven"])
+def test_a_flag_without_a_budget_is_named(refused, model, option):
+    assert refused("prune", model, "-o", "out", option).startswith(f"{option} needs a latency budget")
 
 
 @pytest.mark.parametrize(

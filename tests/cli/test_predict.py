@@ -165,6 +165,14 @@ def test_crossovers_of_equal_shapes_are_a_range(run, tmp_path, monkeypatch):
     assert len(lines) == 2
 
 
+def test_crossovers_that_were_asked_for_are_printed_with_the_summary_of_a_model(run):
+    asked = ("bert-small", "--workload", "batch:2", "--engine", "model", "--kernel", "stspmm")
+    found = [run("predict", *asked, *more)[1] for more in ((), ("--crossovers",))]
+    assert ["Density below which" in out for out in found] == [False, True]
+    assert re.search(r"^layer\.0\.up +\d+%$", found[1], re.MULTILINE)
+    assert found[1].startswith(found[0])
+
+
 def test_a_timeline_says_what_it_shows(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.random.default_rng(0).standard_normal((1024, 512)).astype(np.float16))

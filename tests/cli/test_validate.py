@@ -66,6 +66,18 @@ def test_rows_that_cannot_be_predicted_say_why(run, tmp_path):
     assert "another plan" not in out
 
 
+def test_a_part_without_a_row_is_refused(run, tmp_path):
+    """Nothing would be printed, as if all predictions were right."""
+    writer = RunWriter(tmp_path / "run.csv", HEADER)
+    writer.add(Measurement(case=CASE, kernel="stspmm", seconds=3e-6))
+    writer.close()
+    asked = ("validate", "--replay", "run.csv", "--engine", "model", "--part")
+    assert run(*asked, "1/2")[0] == 0
+    code, out, error = run(*asked, "2/2")
+    assert (code, out) == (2, "")
+    assert "part 2/2 holds no row: there are rows of 1 layers" in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -43,6 +43,34 @@ def test_what_is_written_is_the_input_with_zeros_where_the_mask_says(model, tmp_
     assert [layer.layer for layer in recipe.layers] == list(json_layers(tmp_path / "out"))
 
 
+def test_tiles_of_an_earlier_result_do_not_stay_beside_weights_without_tiles(model, tmp_path):
+    """They would be read as those of the new weights. No other file is removed."""
+    path, out = model[0], tmp_path / "out"
+    prune(path, pattern=PATTERN, out=out)
+    (out / "notes.npz").write_bytes(b"the user's")
+    assert read_tile_maps(out / "tiles.npz")
+    prune(path, pattern=PATTERN, sparsity=0.5, out=out)
+    assert read_tile_maps(out / "tiles.npz")
+    prune(path, pattern="2:4", out=out)
+    assert sorted(os.listdir(out)) == ["notes.npz", "recipe.json", "weights.safetensors"]
+
+
+def test_a_file_that_only_has_the_name_of_tile_maps_stays(model, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    np.savez(out / "tiles.npz", photographs=np.ones(3))
+    prune(model[0], pattern="2:4", out=out)
+    assert "photographs" in np.load(out / "tiles.npz")
+
+
+@pytest.mark.parametrize("name", ["out", "calibrate"])
+def test_an_empty_path_is_not_the_current_folder(model, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=f"prune: {name} must be a text that is not empty"):
+        prune(model[0], **{"pattern": "2:4", "out": "out", name: ""})
+    assert os.listdir() == ["model.safetensors"]
+
+
 def json_layers(folder):
     return {layer["layer"]: layer for layer in json.loads((folder / "recipe.json").read_text())["layers"]}
 

@@ -82,6 +82,12 @@ def test_moments_that_do_not_fit_are_refused(moments):
         updated_weights(weights, mask, moments)
 
 
+@pytest.mark.parametrize("moments", [np.full((K, K), np.nan), np.ones((K, K + 1))])
+def test_the_file_and_the_layer_of_such_moments_are_named(moments):
+    with pytest.raises(BadInput, match=r"m\.npz: 'w': second moments must be finite, \(K, K\), got"):
+        Calibration("m.npz", {"w": moments}).weigh("w", np.ones((2, K), np.float32))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_pruned_files_hold_updated_weights(dtype, tmp_path):
     rng = np.random.default_rng(0)

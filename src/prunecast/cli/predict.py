@@ -84,6 +84,7 @@ def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) 
         if not details:
             page.say(*_notes(table.best(), [skipped for skipped in table.skipped if skipped.kernel is None]))
             page.say("Every kernel of every layer, with intervals and crossovers: --details")
+            _show_crossovers(table, page)
             return
         page.say()
     _show_layers(table, page)
@@ -91,7 +92,6 @@ def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) 
 
 def _show_layers(table: "PredictionTable", page: "Page") -> None:
     """Print every kernel of every layer, the crossovers, the notes and a verdict on the layers."""
-    from prunecast.codesign.crossover import HIGHEST
     from prunecast.codesign.interval import interval_words
     from prunecast.kernels.libraries.tiled import TCGEN05
 
@@ -100,13 +100,7 @@ def _show_layers(table: "PredictionTable", page: "Page") -> None:
     limit = "" if origin.power_limit_w is None else f", {origin.power_limit_w:g} W"
     page.say(f"{origin.gpu}, {what}, {first.engine}, {origin.conditions.words}{limit}")
     _show_rows(table, page)
-    if table.crossovers:
-        page.say(
-            "",
-            f"Density below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):",
-            "",
-        )
-        page.table(_crossovers(table), words=("layer",))
+    _show_crossovers(table, page)
     page.say()
     page.say(*_notes(table, table.skipped))
     page.say(f"Interval (low - high): {interval_words(origin.gpu)}.")
@@ -146,6 +140,16 @@ def _cells(row: "Prediction") -> Cells:
         "speedup": f"{row.speedup_over_dense:.2f}x",
         "bound": row.bound,
     }
+
+
+def _show_crossovers(table: "PredictionTable", page: "Page") -> None:
+    """Print a row for each shape of layers, with the crossover of each kernel, if crossovers were found."""
+    from prunecast.codesign.crossover import HIGHEST
+
+    if table.crossovers:
+        what = f"Density below which a kernel beats dense (closed-form model, down to {1 - HIGHEST:.0%}):"
+        page.say("", what, "")
+        page.table(_crossovers(table), words=("layer",))
 
 
 def _crossovers(table: "PredictionTable") -> list[Cells]:

@@ -86,7 +86,8 @@ def prune(
         _prune_to_target(weights, output, budget, sparsity, printed, solutions, even=even)
         return
     if even is not None:
-        raise BadInput("--even needs a latency budget: give --latency or --speedup too")
+        option = "--even" if even else "--uneven"
+        raise BadInput(f"{option} needs a latency budget: give --latency or --speedup too")
     if output is None:
         raise BadInput("wanted -o FOLDER for the pruned weights, or a time: --latency or --speedup")
     from prunecast.codesign import prune as prune_layers
@@ -175,7 +176,7 @@ def _prune_to_target(
     even: bool | None,
 ) -> None:
     """Prune to a latency budget, write the result, and print it."""
-    from prunecast.cli.progress import ProgressLines
+    from prunecast.cli.progress import ProgressLines, tell
     from prunecast.codesign.search import prune_model
 
     targets = budget.targets(sparsity)
@@ -190,6 +191,8 @@ def _prune_to_target(
             **budget.arguments(),
             progress=progress,
         )
+    for remark in pruned.remarks:
+        tell(f"prunecast: {remark}", err=True)
     shown = partial(_show_target, pruned)
     deliver(printed, Report(pruned.document(), pruned.frame_rows(), shown))
 

@@ -147,7 +147,7 @@ def start_layer(
     ]
     for candidate, run in zip(candidates, runs, strict=True):
         if isinstance(run, BadInput) and job.must_run(candidate):
-            raise _named(layer, run) from run
+            raise _named(layer, candidate, run) from run
 
     def rows() -> list[Row]:
         found: list[Row] = []
@@ -161,7 +161,7 @@ def start_layer(
                 dense_s = dense_s or predicted.seconds
             except BadInput as error:
                 if job.must_run(candidate):
-                    raise _named(layer, error) from error
+                    raise _named(layer, candidate, error) from error
                 found.append(Skipped(layer=layer.name, kernel=candidate.kernel, reason=str(error)))
             tick()
         return found
@@ -350,7 +350,7 @@ def _odd_rows_note(engine: Engine, layer: Layer, dense: KernelPlan) -> str | Non
     return f"rows padded to {m}x{k}: not aligned as they are, {1e6 * seconds:.3g} us (closed form)"
 
 
-def _named(layer: Layer, error: BadInput) -> BadInput:
-    """Return the error with the layer's name in its message."""
+def _named(layer: Layer, candidate: Candidate, error: BadInput) -> BadInput:
+    """Return the error with the names of the kernel and of the layer in its message."""
     text = str(error)
-    return error if layer.name in text else type(error)(f"{layer.name}: {text}")
+    return error if layer.name in text else type(error)(f"{candidate.kernel} on {layer.name}: {text}")

@@ -1,13 +1,14 @@
 """Writer of the folder of a pruned model: weights with zeros, their recipe, and tile maps if any."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.model_folder import model_folder, write_model, written_names
 from prunecast.codesign.provenance import json_text
-from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, write_tile_maps
+from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, read_tile_maps, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.files import Output, OutputFolder, check_outputs, folder_aside
 from prunecast.patterns import TileMap
@@ -82,7 +83,7 @@ def write_folder(
 ) -> Path:
     """Write `recipe.json` and, if they are given, the weights and `tiles.npz`; return the folder.
 
-    All files are written to a temporary folder first, and then moved to `folder`.
+    All files are written to a temporary folder first, and then moved to `folder`, see `result_aside`.
 
     Parameters
     ----------
@@ -96,9 +97,22 @@ def write_folder(
     ------
     BadInput : the folder cannot be written; its earlier files then remain
     """
-    with folder_aside(Path(folder), last=RECIPE) as unfinished:
+    with result_aside(Path(folder)) as unfinished:
         fill_folder(unfinished, recipe, pruned, tiles, weights)
     return Path(folder)
+
+
+def result_aside(folder: Path) -> AbstractContextManager[Path]:
+    """Return the context manager `files.folder_aside` for the folder of a pruned model.
+
+    Tile maps of an earlier result are removed if the new one has none, since they would be taken for its own.
+    A file of this name that holds anything else than tile maps remains: this project did not write it.
+    """
+    earlier: tuple[str, ...] = ()
+    with suppress(BadInput):
+        read_tile_maps(folder / TILES)
+        earlier = (TILES,)
+    return folder_aside(folder, last=RECIPE, earlier=earlier)
 
 
 def fill_folder(

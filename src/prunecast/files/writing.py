@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -112,11 +112,15 @@ def write_text_aside(path: str | Path, text: str) -> None:
 
 
 @contextmanager
-def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
+def folder_aside(folder: str | Path, *, last: str = "", earlier: Collection[str] = ()) -> Iterator[Path]:
     """Yield a temporary folder; move its files into `folder` when the block ends without an error.
 
     A new folder is created with all its files in one step. In an existing folder the file `last` is deleted
     first and written last. So if `last` exists, the other files are complete, even if a process was killed.
+
+    Parameters
+    ----------
+    earlier : names of files of an earlier result in the folder; those that are not written again are removed
 
     Raises
     ------
@@ -136,8 +140,9 @@ def folder_aside(folder: str | Path, *, last: str = "") -> Iterator[Path]:
             for inner in {Path(name).parent for name in names} - {Path()}:
                 (final / inner).mkdir(parents=True, exist_ok=True)
             places = {name: check_writable(final / name, "an output") for name in names}
-            if last:
-                (final / last).unlink(missing_ok=True)
+            removed = [name for name in earlier if name not in places]
+            for name in [last, *removed] if last else removed:
+                (final / name).unlink(missing_ok=True)
             for name, place in places.items():
                 _put_anywhere(unfinished / name, place)
     except OSError as error:

@@ -58,7 +58,7 @@ class Calibration:
         given = self._given(name)
         if given.ndim == 2:
             if name not in self._losses:
-                self._losses[name] = least_loss(given)
+                self._losses[name] = least_loss(given, f"{self.source}: {name!r}: second moments")
             given = self._losses[name]
         if given.shape != importance.shape[1:]:
             raise BadInput(f"{self.source}: {name!r}: wanted {importance.shape[1]} values, got {given.shape}")
@@ -163,24 +163,25 @@ def updated_weights(
     return found
 
 
-def least_loss(moments: npt.NDArray[np.floating]) -> FloatArray:
+def least_loss(moments: npt.NDArray[np.floating], what: str = "second moments") -> FloatArray:
     """Return 1 / diag(H^-1), (K,) float64: loss of pruning a weight of 1 if its row compensates for it.
 
     H is the damped matrix of second moments (K, K). The loss is the increase of the mean squared error of the
-    output. Raises BadInput in the same cases as `damped`.
+    output. Raises BadInput, in the same cases as `damped`, with a message that begins with `what`.
     """
-    inverse: FloatArray = 1.0 / np.diag(np.linalg.inv(damped(moments)))
+    inverse: FloatArray = 1.0 / np.diag(np.linalg.inv(damped(moments, what)))
     return inverse
 
 
-def damped(moments: npt.NDArray[np.floating]) -> FloatArray:
+def damped(moments: npt.NDArray[np.floating], what: str = "second moments") -> FloatArray:
     """Return second moments H (K, K) as float64, with a larger diagonal, so that H can be inverted.
 
-    Raises BadInput if `moments` is not a square matrix or has values that are not finite.
+    Raises BadInput if `moments` is not a square matrix or has values that are not finite. The message begins
+    with `what`.
     """
     h = moments.astype(np.float64)
     if h.ndim != 2 or h.shape[0] != h.shape[1] or not np.isfinite(h).all():
-        raise BadInput(f"second moments must be finite, (K, K), got {h.shape}")
+        raise BadInput(f"{what} must be finite, (K, K), got {h.shape}")
     mean = float(np.diag(h).mean())
     h[np.diag_indices_from(h)] += DAMPING * mean if mean > 0.0 else 1.0
     return h

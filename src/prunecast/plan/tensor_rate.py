@@ -26,8 +26,8 @@ def check_own_dtype(dtype: str) -> None:
     """Raise BadInput for a dtype that no kernel of the project multiplies."""
     check_dtype(dtype)
     if dtype not in OWN_DTYPES:
-        others = f"{dtype} is for dense and cusparselt, fp8 for tiles too"
-        raise BadInput(f"dtype must be one of {', '.join(OWN_DTYPES)}; {others}")
+        others = "int8 and fp8 are for dense and cusparselt, fp8 for tiles too"
+        raise BadInput(f"dtype must be one of {', '.join(OWN_DTYPES)}, got {dtype}; {others}")
 
 
 def tensor_fma_per_clk(gpu: GpuSpec, dtype: str, tensor: str) -> float:

@@ -81,11 +81,14 @@ class Suite:
 def layers_of_part(cases: Iterable[Case], number: int, parts: int) -> set[str]:
     """Return the layers (`Case.layer`) of part `number` (from 1) if cases are divided into `parts` parts.
 
-    Layers are assigned to parts round robin.
+    Layers are assigned to parts round robin. Raises BadInput for a part without a layer, and for one that is
+    not of `parts`.
     """
     if not 1 <= number <= parts:
         raise BadInput(f"part must be I/N with 1 <= I <= N, got {number}/{parts}")
     layers = list(dict.fromkeys(case.layer for case in cases))
+    if number > max(len(layers), 1):
+        raise BadInput(f"part {number}/{parts} holds no row: there are rows of {len(layers)} layers")
     return set(layers[number - 1 :: parts])
 
 

@@ -229,8 +229,8 @@ def load_layers(weights: Source, *, target: Sequence[str] = (), ignore: Sequence
         floats
     """
     path = path_of(weights)
-    if isinstance(weights, str | Path | Removed):
-        named = weights.weights if isinstance(weights, Removed) else weights
+    named = weights.weights if isinstance(weights, Removed | Transposed) else weights
+    if isinstance(named, str | Path):
         if not str(named):
             raise BadInput("wanted a file of weights or the name of a standard model, got an empty name")
         _check_is_no_model_name(str(named))

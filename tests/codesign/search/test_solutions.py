@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prunecast.codesign.search import Targets, prune_model
-from prunecast.codesign.search.solutions import DIFFERENT, OFFERS, _differ, numbered_folders
+from prunecast.codesign.search.solutions import DIFFERENT, OFFERS, _differ, numbered_folders, remarks_on
 from prunecast.errors import BadInput
 
 RNG = np.random.default_rng(4)
@@ -63,6 +63,37 @@ def test_one_solution_is_the_first_of_many(found):
         LAYERS, Targets(latency_share=0.75), gpu="h200-sxm", tokens=4096, engine="model"
     ).result
     assert [layer.rows() for layer in alone.layers] == [layer.rows() for layer in found.result.layers]
+
+
+def test_a_reason_is_given_where_fewer_are_found_than_asked_for(found):
+    assert len(found.others) == 3
+    assert found.remarks == ()
+    few = {name: weights for name, weights in LAYERS.items() if name == "a"}
+    asked = {"gpu": "h200-sxm", "tokens": 4096, "engine": "model", "solutions": 9}
+    one = prune_model(few, Targets(latency_share=0.75), **asked)
+    reason = f"{1 + len(one.others)} of 9 solutions found: no others meet the targets and differ in 10% of"
+    assert len(one.others) < 8
+    assert one.remarks[0].startswith(reason)
+    assert one.notes[-1] == one.remarks[0]
+
+
+def test_folders_of_an_earlier_search_are_named(tmp_path):
+    for name in ("out", "out-2", "out-3", "out-5"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.json").write_text("{}")
+    (tmp_path / "out-4").mkdir()  # it holds no pruned model
+    remarks = list(remarks_on(2, 2, tmp_path / "out"))
+    assert remarks == [f"{tmp_path / name} is of an earlier search" for name in ("out-3", "out-5")]
+    assert not list(remarks_on(1, 1, tmp_path / "out"))
+    assert not list(remarks_on(2, 2, None))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "words"), [("fp8", "a search has no quantising of x"), ("fp7", "dtype must be one of fp16,")]
+)
+def test_a_number_format_that_a_search_does_not_count_is_refused(dtype, words):
+    with pytest.raises(BadInput, match=words):
+        prune_model(LAYERS, Targets(speedup=1.2), gpu="h200-sxm", engine="model", dtype=dtype)
 
 
 def test_none_is_refused():

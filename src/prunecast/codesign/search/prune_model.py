@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from prunecast.arguments import checked
+from prunecast.codesign.checked_settings import check_dtype_of_plans
 from prunecast.codesign.result import Result
 from prunecast.codesign.search.even_shares import evenly_if_close, prune_evenly
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
 from prunecast.codesign.search.removals import SmallerModel, best_smaller_model
-from prunecast.codesign.search.solutions import different_solutions, numbered_folders
+from prunecast.codesign.search.solutions import different_solutions, numbered_folders, remarks_on
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
 from prunecast.codesign.search.yardsticks import UniformPoint, uniform_points, unpruned_seconds
-from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, check_layer_names, tiles_of
-from prunecast.codesign.write_pruned import check_folders, fill_folder, pruned_checkpoint
+from prunecast.codesign.tile_maps import TILES, WEIGHTS, check_layer_names, tiles_of
+from prunecast.codesign.write_pruned import check_folders, fill_folder, pruned_checkpoint, result_aside
 from prunecast.errors import BadInput, check_choice
-from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec, load_gpu, spec_files
 from prunecast.launch import Conditions
 from prunecast.patterns import parse_pattern
@@ -71,6 +71,7 @@ class PrunedModel(Result):
     removed : parts that were removed, one entry for each kind, see `RemovedParts.rows`
     uniform : models with one sparsity in all layers, for comparison; empty if parts were removed
     unpruned_seconds : seconds with the chosen kernels and no weight removed; None if parts were removed
+    remarks : reason why fewer solutions were found than requested, and folders of earlier ones
     """
 
     result: TargetResult
@@ -90,6 +91,7 @@ class PrunedModel(Result):
     removed: tuple[Mapping[str, Any], ...] = ()
     uniform: tuple[UniformPoint, ...] = ()
     unpruned_seconds: float | None = None
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -127,7 +129,7 @@ class PrunedModel(Result):
 
         Parameters
         ----------
-        unfinished : temporary folder that `folder_aside` created
+        unfinished : temporary folder that `result_aside` created
         search : the search that found this result
         weights : source of the weights
         """
@@ -179,9 +181,12 @@ class PrunedModel(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings that retained importance is not accuracy, and that weights are random, if they are."""
+        """Warnings that retained importance is not accuracy, and that weights are random, if they are.
+
+        Remarks on the solutions follow.
+        """
         random = () if self.has_weights else ("weights are random with heavy tails",)
-        return (*random, "importance is not accuracy: evaluate the pruned model")
+        return (*random, "importance is not accuracy: evaluate the pruned model", *self.remarks)
 
     def __str__(self) -> str:
         return table_text(self.cells(), words=("layer", "pattern", "kernel"))
@@ -227,7 +232,8 @@ def prune_model(
     ----------
     targets : limits that the pruned model must keep
     out : folder to write, created if it does not exist; None writes nothing
-    solutions : number of different solutions to search for; the second one is written to `out-2`, and so on
+    solutions : number of different solutions to search for; the second one is written to `out-2`, and so on.
+        `PrunedModel.remarks` gives the reason if fewer are found
     even : True for one pattern family and about one sparsity in all layers, see `target.prune_evenly`; False
         for sparsities by importance. None means False if `calibrate` is given. Otherwise it means True if
         about as many weights are then removed as with False, see `target.evenly_if_close`
@@ -278,9 +284,10 @@ def prune_model(
     with ExitStack() as folders_aside:  # write all folders, then move them into place, the first one last
         for pruned, one in zip(found, solved, strict=True):
             if pruned.folder is not None:
-                unfinished = folders_aside.enter_context(folder_aside(pruned.folder, last=RECIPE))
+                unfinished = folders_aside.enter_context(result_aside(pruned.folder))
                 pruned.fill(unfinished, one.search, one.weights, pruned.document())
-    return replace(found[0], others=tuple(found[1:]))
+    remarks = remarks_on(len(found), solutions, None if out is None else Path(out))
+    return replace(found[0], others=tuple(found[1:]), remarks=tuple(remarks))
 
 
 @checked
@@ -314,7 +321,8 @@ def search_of(
     tokens : N of every layer, by default 4096. For a standard transformer, tokens of each sequence, and for
         `.onnx`, every free size of inputs except the first one, by default 512
     engine : predicts the chosen layers, `simulator` or `model`; the allocation mostly uses the closed form
-    state, launch, dtype : settings of the prediction, see `PredictSettings`
+    state, launch, dtype : settings of the prediction, see `PredictSettings`; no `fp8`, since a search counts
+        no quantising of x
     families : pattern families to use in addition to dense: `atp`, `guided`, `shuffled`, `dense-block`,
         `2:4`, `tvw`
     caps : layer -> highest sparsity that it may have
@@ -335,6 +343,7 @@ def search_of(
     BadInput : an argument cannot be used
     """
     spec = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    check_dtype_of_plans(dtype, "a search")
     for family in families:
         check_choice("families", family, FAMILIES)
     for name, most in {"most_sparsity": most_sparsity, **(caps or {})}.items():

@@ -5,7 +5,7 @@ Alternatives are useful because importance only approximates accuracy, and becau
 for only some patterns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
+from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 
 DIFFERENT = 0.1
@@ -80,6 +81,26 @@ def different_solutions(
             found.append(replace(result, offered=offered))
     best, *others = found
     return [best, *sorted(others, key=lambda one: -one.retained_importance)][:most]
+
+
+def remarks_on(found: int, most: int, folder: Path | None) -> Iterator[str]:
+    """Yield the reason why only `found` of `most` solutions were found, and folders of an earlier search.
+
+    Folders with further numbers are not removed, since they hold weights that may be wanted.
+
+    Parameters
+    ----------
+    folder : folder of the first solution; None if nothing is written
+    """
+    if found < most:
+        yield (
+            f"{found} of {most} solutions found: no others meet the targets and differ in {DIFFERENT:.0%} of "
+            "the layers"
+        )
+    numbered = [] if folder is None or most == 1 else numbered_folders(folder, 1 + len(OFFERS))
+    for other in numbered[found:]:
+        if (other / RECIPE).is_file():
+            yield f"{other} is of an earlier search"
 
 
 def _differ(one: TargetResult, other: TargetResult) -> bool:

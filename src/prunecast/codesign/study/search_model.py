@@ -32,10 +32,9 @@ from prunecast.codesign.study.storage import (
     seeded_sampler,
 )
 from prunecast.codesign.study.study_result import FinishedTrial, StudyResult, pareto
-from prunecast.codesign.tile_maps import RECIPE, check_layer_names
-from prunecast.codesign.write_pruned import check_folders
+from prunecast.codesign.tile_maps import check_layer_names
+from prunecast.codesign.write_pruned import check_folders, result_aside
 from prunecast.errors import BadInput
-from prunecast.files import folder_aside
 from prunecast.hardware import GpuSpec
 from prunecast.version import tool_version
 from prunecast.workload.engines import Progress, silent
@@ -97,7 +96,7 @@ def search_model(
     with kept_in.errors():
         found = _run(kept_in, evaluator, trials, seed, folder, progress)
     if folder is not None:
-        with folder_aside(folder, last=RECIPE) as unfinished:
+        with result_aside(folder) as unfinished:
             found.best.fill(unfinished, search, weights, found.document())
     return found
 

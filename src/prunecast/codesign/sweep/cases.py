@@ -15,10 +15,11 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from prunecast.arguments import checked
+from prunecast.codesign.checked_settings import check_dtype_of_plans
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import aside, check_writable, put_unless_filled
 from prunecast.hardware import load_gpu
-from prunecast.kernels import DTYPE_BYTES, KERNELS
+from prunecast.kernels import KERNELS
 from prunecast.launch import Conditions
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
@@ -131,8 +132,7 @@ def expand(
         load_gpu(gpu)
     check_choice("engine", engine, ENGINES)
     Conditions(state, launch)  # raises BadInput for unknown ones
-    if check_choice("dtype", dtype, DTYPE_BYTES) == "fp8":  # its dense call quantises x, a plan does not
-        raise BadInput("dtype fp8: a sweep has no quantising of x, which `predict` counts")
+    check_dtype_of_plans(dtype, "a sweep")
     if not 0 <= seed < 2**32:  # as in `search_model`: Optuna's sampler accepts these
         raise BadInput(f"seed must be from 0 to 2^32 - 1, got {seed}")
     for kernel in kernels:
