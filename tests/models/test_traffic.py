@@ -147,15 +147,13 @@ def test_unread_shares_are_those_of_a_slow_twin(data):
     kept = stop + [float(data.draw(number)) for _ in range(count)]
     begin = np.array([float(data.draw(number)) for _ in range(count)]) - start
     columns, key = (np.array([data.draw(st.integers(0, 2)) for _ in range(count)]) for _ in range(2))
-    saved, whole, share = (np.array([data.draw(st.floats(0.0, 0.9)) for _ in range(count)]) for _ in range(3))
+    share = np.array([data.draw(st.floats(0.0, 0.9)) for _ in range(count)])
     pace = Pace(
         begin,
         start,
         stop,
         kept,
         columns,
-        saved,
-        whole,
         np.log1p(-share),
         np.zeros((2, count)),
         np.zeros(count),
@@ -168,15 +166,14 @@ def test_unread_shares_are_those_of_a_slow_twin(data):
     for i in range(count):
         for place, window in enumerate(windows):
             of_points = []
-            for passed in (0.25 * (stop - start)[i], 0.75 * (stop - start)[i]):
-                at, absent = start[i] + passed, 1.0
+            for passed in (0.25, 0.75):
+                at, absent = start[i] + passed * (stop - start)[i], 1.0
                 for j in range(count):
                     there = at if same_tile else at * kept[j] / kept[i]
                     gap = begin[i] + at - begin[j] - there
                     later = gap < 0.0 or (gap == 0.0 and j > i)
                     if i == j or key[i] != key[j] or not start[j] <= there < stop[j] or later:
                         continue
-                    gap -= min(saved[i] * whole[j] * passed, gap) if kept[i] > kept[j] else 0.0
                     if gap <= window * (1.0 + 1e-6):
                         absent *= 0.0 if same_tile or columns[i] == columns[j] else 1.0 - share[j]
                 of_points.append(absent)

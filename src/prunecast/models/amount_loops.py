@@ -263,10 +263,6 @@ class Pace(NamedTuple):
     """(items,) kept columns of the item's tile."""
     columns: IntArray
     """(items,) number that is equal for tiles with the same columns."""
-    saved: FloatArray
-    """(items,) fraction of a k-step that the item saves if L2 contains all of its rows."""
-    whole_steps: FloatArray
-    """(items,) fraction of the k-steps of another item of which this item's tile keeps all rows."""
     log_absent: FloatArray
     """(items,) logarithm of the fraction of the rows that the item's tile drops."""
     read_bytes: FloatArray
@@ -298,8 +294,7 @@ def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, 
     ratio = np.log(windows[last] / windows[0]) / last
     for n, i in enumerate(sample):
         for p in range(points):
-            passed = (p + 0.5) / points * (pace.stop[i] - pace.start[i])
-            at = pace.start[i] + passed
+            at = pace.start[i] + (p + 0.5) / points * (pace.stop[i] - pace.start[i])
             logs[:] = 0.0
             for j in order[bounds[key[i]] : bounds[key[i] + 1]]:
                 there = at if same_tile else at * pace.kept[j] / pace.kept[i]
@@ -308,8 +303,6 @@ def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, 
                 gap = pace.begin[i] + at - pace.begin[j] - there
                 if gap < 0.0 or (gap == 0.0 and j > i):
                     continue
-                if pace.kept[i] > pace.kept[j]:
-                    gap = max(gap - pace.saved[i] * pace.whole_steps[j] * passed, 0.0)
                 place = int(np.ceil(np.log(gap / windows[0]) / ratio - 1e-9)) if gap > windows[0] else 0
                 alike = same_tile or pace.columns[i] == pace.columns[j]
                 logs[min(place, last + 1)] += NEVER_ABSENT if alike else pace.log_absent[j]

@@ -10,7 +10,7 @@ from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules, RowsRead
 from prunecast.models.amount_loops import NEVER_ABSENT, Pace, RowsOfItems, Unread, fetch_again, unread_shares
 from prunecast.models.amounts import Amounts
-from prunecast.models.rates import program_traits, sm_level_cycles, sm_rates
+from prunecast.models.rates import program_traits
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 
@@ -136,7 +136,8 @@ def _wave_reads(
     each segment of columns that the item reads.
 
     Not modelled: blocks of a wave that drift apart because DRAM serves some of them earlier, or because their
-    SM has more blocks, and partial eviction near the capacity limit.
+    SM has more blocks, items that catch up because they find their rows in L2, and partial eviction near the
+    capacity limit.
     """
     plan, gpu = context.plan, context.gpu
     whole, kinds, work, weight = amounts.whole, amounts.kinds, plan.work, amounts.tile_reads
@@ -169,14 +170,7 @@ def _wave_reads(
     b_of_wave = np.bincount(order.wave[first], b_bytes[first], count).astype(np.float64)
     unread = Unread(*np.full((3, order.wave.size), -1.0))
     if float(b_of_wave.max()) > capacity:
-        pipes = sm_level_cycles(amounts.total, sm_rates(plan.dtype, plan.tensor, gpu)).values()
-        busiest = max(float(cycles) for cycles in pipes) / min(resident_blocks, gpu.sm_count)
-        waits = max(1.0 - busiest * gpu.dram_bytes_per_s / (footprint * gpu.max_clock_hz), 0.0)
-        # An item that finds its rows in L2 waits for DRAM all the same if no other item reads its weights
-        slices = np.stack((order.wave, work.tile, work.k_start))
-        group, sizes = np.unique(slices, axis=1, return_inverse=True, return_counts=True)[1:]
-        waits = waits * (1.0 - 1.0 / sizes[group])
-        pace = _pace(plan, rows, alike, waits, a_bytes, c_bytes)
+        pace = _pace(plan, rows, alike, a_bytes, c_bytes)
         if program_traits(context.programs).waits:
             for wave in np.flatnonzero(b_of_wave > capacity):
                 _find_unread(plan, pace, np.flatnonzero(order.wave == wave), capacity, unread)
@@ -263,7 +257,6 @@ def _pace(
     plan: KernelPlan,
     rows: RowsOfItems,
     alike: _Int64Array,
-    wait_share: FloatArray,
     a_bytes: FloatArray,
     c_bytes: FloatArray,
 ) -> Pace:
@@ -272,8 +265,6 @@ def _pace(
     Parameters
     ----------
     alike : (tiles,) result of `columns_of_tiles`
-    wait_share : (items,) `Pace.saved`: the part of DRAM's time in which the busiest pipe of an SM has no
-        work, times the fraction of items whose weights another item has read
     a_bytes, c_bytes : (items,) bytes of weights and of C
     """
     work = plan.work
@@ -288,8 +279,6 @@ def _pace(
         stop=stop,
         kept=np.maximum(plan.tiles.kept_per_tile, 1)[work.tile].astype(np.float64),
         columns=alike[work.tile],
-        saved=wait_share,
-        whole_steps=rows.density ** runs_per_step(plan),
         log_absent=np.maximum(np.log1p(-np.minimum(rows.density, 1.0 - 1e-16)), NEVER_ABSENT),
         read_bytes=np.stack((a_bytes, rows.size * rows.density * (rows.stop - rows.start) / rows.segments)),
         stored_bytes=c_bytes,
