@@ -126,20 +126,30 @@ def test_slots_that_come_free_together_are_spread_over_the_sms():
 @given(
     sms=st.integers(2, 9),
     slots=st.integers(2, 4),
-    apart=st.integers(1, 9),
+    between=st.integers(0, 3),
+    step=st.integers(0, 9),
     left=st.integers(1, 36),
     late=st.booleans(),
 )
-def test_slots_that_come_free_together_are_filled_by_rank(sms, slots, apart, left, late):
-    # Slot j of SM i has rank i + j * apart; after one wave the first number counts, after two the second
+def test_slots_that_come_free_together_are_filled_in_turn(sms, slots, between, step, left, late):
+    # Slot j of SM i ends i * between + j * step later; after one wave the first number counts, after two the
+    # second
     waves_before, held = 2 if late else 1, sms * slots
     left = min(left, held)
     alone = np.full(waves_before * held + left, 100.0)
     found = place_units(
-        launched(alone.size, sms, slots), alone, alone, (sms, apart) if late else (apart, sms)
+        launched(alone.size, sms, slots), alone, alone, (7.0, between, step) if late else (between, 7.0, step)
     )
-    order = sorted((i + j * apart, i) for i in range(sms) for j in range(slots))
-    assert found.sm[-left:].tolist() == [sm for _, sm in order[:left]]
+    order = sorted((i * between + j * step, 0 if step else j, i) for i in range(sms) for j in range(slots))
+    assert found.sm[-left:].tolist() == [sm for *_, sm in order[:left]]
+
+
+@pytest.mark.parametrize(("step", "expected"), [(0.0, [0, 0]), (5.0, [0, 0]), (30.0, [0, 1])])
+def test_an_sm_whose_blocks_end_together_gets_a_second_one_a_k_step_later(step, expected):
+    # Two blocks on each of two SMs, which end at 400 and 410
+    alone = np.array([200.0, 205.0, 200.0, 205.0, 100.0, 100.0])
+    found = place_units(launched(6, 2, 2), alone, alone, (0.0, 0.0, step))
+    assert found.sm[-2:].tolist() == expected
 
 
 @settings(deadline=None)  # the first example may compile
@@ -269,7 +279,7 @@ def test_owners_end_after_the_slices_that_shared_sms_delay(seed):
     assert case.context.crowd > 1
     times = block_times(case)
     units, work = unit_costs(case, times), case.plan.work
-    before = place_units(case.context, units.alone, units.demand, slots_apart(case, units.demand))
+    before = place_units(case.context, units.alone, units.demand, slots_apart(case))
     after = place_blocks(case, units)
     slower = np.maximum(before.unit_end / units.alone, 1.0)
     kind = case.amounts.kinds.of_item

@@ -140,8 +140,10 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which the unit occupies the busiest pipe of the SM
     places : (units,) int64, SM on which a unit starts at once, or -1; units with an SM come first
-    apart : (2,) int64, order in which slots are filled that become free at the same time: slot j of SM i has
-        rank i + j * apart. The first value is for slots of the first wave, the second for later ones
+    apart : (3,) float64, cycles that the order in which slots are filled adds to these times: after the first
+        wave and after later ones, those between the ends of a unit on SM i and on SM i + 1; last, the least
+        between the ends of two units of one SM. If all are 0, slot j of each SM is filled before slot j + 1
+        of any
     out_finish : (SMs, slots) float64, all zero; receives the cycle in which each slot's last unit ends
     out_sm : (units,) int64; receives the SM of each unit
     out_end : (units,) float64; receives the cycle in which each unit ends
@@ -149,7 +151,7 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     sms, slots = out_finish.shape
     unit = np.full((sms, slots), -1, np.int64)
     left = np.ones((sms, slots))
-    since = np.zeros(sms)
+    since, freed = np.zeros(sms), np.empty(sms)  # `freed`: `ends` by which slots are filled
     ending = np.zeros(sms, np.int64)
     following = np.int64(0)  # a literal would compile the function below once more
     for u in range(alone.size):
@@ -168,7 +170,8 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     ends = np.empty(sms)
     for sm in range(sms):
         ends[sm] = _next_end(sm, 0.0, unit, left, alone, demand, ending)
-    key = _new_queue(ends)
+        freed[sm] = ends[sm] + sm * apart[0]
+    key = _new_queue(freed)
     leaves = key.size // 2
     while key[1] < NEVER:
         own = key[1]
@@ -192,10 +195,11 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
             following += 1
         since[sm] = now
         ends[sm] = _next_end(sm, now, unit, left, alone, demand, ending)
+        later = np.int64(unit[sm, ending[sm]] >= together)
+        freed[sm] = max(ends[sm] + sm * apart[later], freed[sm] + apart[2])
         # Slots that become free at the same time are filled by rank. If an SM kept its rank, it would get all
         # remaining units
-        later = np.int64(following > 2 * together)
-        _requeue(key, sm, max(_key(ends, sm, leaves), own + leaves * apart[later]))
+        _requeue(key, sm, max(_key(freed, sm, leaves), own + leaves * sms))
 
 
 class BlockLists(NamedTuple):

@@ -14,7 +14,7 @@ from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
 from prunecast.models.loops import BlockLists, list_costs, list_ends, run_down
 from prunecast.models.prefetch import unposted_bytes
-from prunecast.models.rates import blocks_end_together
+from prunecast.models.rates import blocks_end_together, sm_level_cycles
 from prunecast.models.terms import FloatArray, Quantity
 
 EXACT_WAVES = 64
@@ -65,7 +65,10 @@ class Placement:
 
 
 def place_units(
-    context: LaunchContext, alone: FloatArray, demand: FloatArray, apart: tuple[int, int] | None = None
+    context: LaunchContext,
+    alone: FloatArray,
+    demand: FloatArray,
+    apart: tuple[float, float, float] = (0.0, 0.0, 0.0),
 ) -> Placement:
     """Return the placement of units by list scheduling; units that are resident on one SM share its pipes.
 
@@ -77,7 +80,7 @@ def place_units(
     ----------
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which a unit occupies the busiest pipe of its SM
-    apart : result of `slots_apart`; None if one slot of every SM is filled before the second of any
+    apart : result of `slots_apart`
     """
     sms, in_flight = context.gpu.sm_count, min(context.plan.blocks, context.held, alone.size)
     early = max(alone.size - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
@@ -86,7 +89,7 @@ def place_units(
     places[:in_flight] = first % sms
     finish, sm = np.zeros((sms, context.fit.blocks_per_sm)), np.arange(alone.size) % sms
     end = np.zeros(alone.size)
-    order = np.array(apart or (sms, sms), np.int64)
+    order = np.array(apart)
     if not early:
         run_down(alone, demand, places, order, finish, sm, end)
     else:
@@ -106,7 +109,7 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
     slower than `units.alone`. Owners on other SMs wait for them, add the sums and store C, which no resident
     block hides, because all k-slices end at about that time.
     """
-    placement = place_units(case.context, units.alone, units.demand, slots_apart(case, units.demand))
+    placement = place_units(case.context, units.alone, units.demand, slots_apart(case))
     if case.context.crowd == 1 or not np.any(units.lists.group >= 0):
         return replace(placement, unit_wait=units.wait)
     end, wait = np.empty((2, units.alone.size))
@@ -117,34 +120,29 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
     return replace(placement, slot_finish=finish, unit_end=end, unit_wait=wait)
 
 
-def slots_apart(case: Case, demand: FloatArray) -> tuple[int, int] | None:
-    """Return the number of SMs that end a block between the ends of two blocks of one SM.
+def slots_apart(case: Case) -> tuple[float, float, float]:
+    """Return the cycles between the ends of blocks on two SMs that follow each other, and on one SM.
 
     If the blocks of an SM end together, they end about a k-step apart, since they take turns k-step by
     k-step. SMs are apart by up to the time in which L2 serves one block of each: its first stages after the
     first wave, and C in addition after later ones. L2 serves the first blocks of all SMs before second ones.
     If this is longer than a k-step, an SM gets several of the remaining blocks before others get their first
-    one, and the last wave is uneven. Result: the numbers after the first and after later waves, at most all
-    SMs; None if blocks of an SM do not end together. With the time for all blocks of each SM, closed form and
-    simulator are 5.7 instead of 4.7 % apart in the mean (844 random launches of 1 to 5 waves, six GPUs).
-
-    Parameters
-    ----------
-    demand : (units,) SM cycles of each unit
+    one, and the last wave is uneven. The same k-step decides where unequal blocks of two SMs end at almost
+    the same time. Result: between SMs after the first and after later waves, and within an SM; 0 if blocks of
+    an SM do not end together. With the time for all blocks of each SM, closed form and simulator are 5.7
+    instead of 4.7 % apart in the mean (844 random launches of 1 to 5 waves, six GPUs).
     """
-    plan, sms = case.plan, case.gpu.sm_count
+    plan = case.plan
     if not blocks_end_together(case.context):
-        return None
+        return 0.0, 0.0, 0.0
     l2 = L2Seconds.of(case.context, case.amounts, case.traffic)
     columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
     ring = ring_steps(case.context.programs, plan.resources.stages) * plan.shape.block_k
     fill_s = l2.reads * float(np.minimum(columns, ring).sum()) / max(float(columns.sum()), 1.0)
     waves = max(plan.blocks / case.blocks_in_flight, 1.0)
-    step = float(demand.sum()) / max(int(plan.steps_per_item.sum(dtype=np.int64)), 1)
-    of_slot = waves * case.context.crowd
-    drift = [case.gpu.max_clock_hz * time_s / of_slot for time_s in (fill_s, fill_s + l2.stores)]
-    first, later = (min(max(round(sms * step / max(cycles, 1.0)), 1), sms) for cycles in drift)
-    return first, later
+    step = max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
+    of_block = case.gpu.max_clock_hz / (waves * case.context.crowd * case.gpu.sm_count)
+    return fill_s * of_block, (fill_s + l2.stores) * of_block, step
 
 
 class _UnitCosts(NamedTuple):
