@@ -9,7 +9,7 @@ import pytest
 import prunecast
 from prunecast.cli.app import COMMANDS, flattened
 from prunecast.cli.budget import Budget, _caps
-from prunecast.cli.compare import _prices
+from prunecast.cli.options import named_numbers
 from prunecast.cli.predict import OUTSIDE, _notes, _range, _what
 from prunecast.cli.sweep import _sizes
 from prunecast.cli.timeline import MOST_SMS, _numbers
@@ -145,6 +145,10 @@ def test_a_cap_names_a_layer_and_a_share(text):
         _caps([text])
 
 
+def _prices(texts):
+    return named_numbers("--price", texts, like="h200-sxm=3.5")
+
+
 @pytest.mark.parametrize("read", [_caps, _prices])
 def test_a_name_has_one_number(read):
     with pytest.raises(BadInput, match=r"a is given twice: 0\.5 and 0\.9"):
@@ -157,6 +161,8 @@ def test_prices_and_shapes_are_read_from_their_ends():
     assert _part("2/5") == (2, 5)
     for read, text in (
         (_prices, ["h200-sxm"]),
+        (_prices, ["=3.5"]),
+        (_prices, ["h200-sxm=much"]),
         (_sizes, "1x2"),
         (_sizes, "1x2x3x4"),
         (_part, "2"),

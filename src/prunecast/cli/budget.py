@@ -86,15 +86,8 @@ class Budget(opt.Read):
 
 def _caps(texts: Sequence[str]) -> dict[str, float]:
     """Return layer -> highest sparsity from texts `LAYER=SHARE`. Raises BadInput for other texts."""
-    caps: dict[str, float] = {}
-    for text in texts:
-        name, _, share = text.rpartition("=")
-        if name in caps:
-            raise BadInput(f"--cap {name} is given twice: {caps[name]:g} and {share}")
-        try:
-            caps[name] = float(share)
-        except ValueError:
-            raise BadInput(f"--cap must be like LAYER=0.8, got {text!r}") from None
-        if not name or not 0.0 <= caps[name] < 1.0:
-            raise BadInput(f"--cap must be like LAYER=0.8, from 0 to below 1, got {text!r}")
+    caps = opt.named_numbers("--cap", texts, like="LAYER=0.8")
+    for name, share in caps.items():
+        if not 0.0 <= share < 1.0:
+            raise BadInput(f"--cap must be like LAYER=0.8, from 0 to below 1, got {name}={share:g}")
     return caps

@@ -67,7 +67,7 @@ def compare(
             comparison = compare_gpus(
                 options.source(paths[0]),
                 gpus=gpus,
-                prices=_prices(price or []),
+                prices=opt.named_numbers("--price", price or (), like="h200-sxm=3.5"),
                 **options.arguments(),
                 progress=progress,
             )
@@ -78,22 +78,6 @@ def compare(
         )
     shown = partial(_show, comparison, details=details)
     deliver(printed, Report(comparison.document(), _rows(comparison), shown))
-
-
-def _prices(texts: list[str]) -> dict[str, float]:
-    """Return GPU name -> price of an hour, from texts `NAME=X`."""
-    prices: dict[str, float] = {}
-    for text in texts:
-        name, equals, number = text.rpartition("=")
-        if name in prices:
-            raise BadInput(f"--price {name} is given twice: {prices[name]:g} and {number}")
-        try:
-            if not equals:
-                raise ValueError(text)
-            prices[name] = float(number)
-        except ValueError:
-            raise BadInput(f"price must be like h200-sxm=3.5, got {text!r:.80}") from None
-    return prices
 
 
 def _rows(comparison: "Comparison") -> list[Row]:

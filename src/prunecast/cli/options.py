@@ -3,6 +3,7 @@
 The name of a field is the name of the option, unless its annotation has another spelling.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +49,32 @@ def option(metavar: str | None, help: str, *names: str, default: str | bool = Tr
 def flag(help: str, *names: str, default: str | bool = True) -> Any:
     """Return a command-line option without a value; the parameters are those of `option`."""
     return option(None, help, *names, default=default)
+
+
+def named_numbers(name: str, texts: Sequence[str], *, like: str) -> dict[str, float]:
+    """Return name -> number from the texts `NAME=NUMBER` of a repeated option.
+
+    Parameters
+    ----------
+    name : name of the option, for messages
+    like : an example of a text, for messages
+
+    Raises
+    ------
+    BadInput : a text without a name or a number, or a name that is given twice
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        key, _, number = text.rpartition("=")
+        if key in found:
+            raise BadInput(f"{name} {key} is given twice: {found[key]:g} and {number}")
+        try:
+            found[key] = float(number)
+        except ValueError:
+            key = ""
+        if not key:
+            raise BadInput(f"{name} must be like {like}, got {text!r:.80}")
+    return found
 
 
 def setting(name: str, *flags: str, is_repeated: bool = False, **more: Any) -> Any:

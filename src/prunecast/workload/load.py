@@ -101,8 +101,7 @@ def load_workload(
     """
     settings = convolutions or ConvSettings()
     if is_standard(source):
-        _check_no_input(source, settings)
-
+        _check_fixed(source, passes, settings, stated or {})
         dtype = dtype_of_config(source)
 
         def drawn(name: str) -> Workload:
@@ -114,7 +113,6 @@ def load_workload(
 
         known = _in_runtime(drawn, runtime)
         assert known is not None
-        _check_no_tokens(source, passes, stated or {})
         found = known.noting(*_not_counted(source))
     elif passes[0].gpus > 1:
         raise BadInput(
@@ -142,18 +140,13 @@ def load_workload(
                 known = _of_matrices(loaded, passes, settings, experts_per_token or EXPERTS_PER_TOKEN)
                 known = known.noting(*_uncounted(source))
         else:
-            _check_no_input(source, settings)
-            _check_no_tokens(source, passes, stated or {})
+            _check_fixed(source, passes, settings, stated or {})
             known = known.noting(*_not_counted(source))
         found = known
     has_experts = any(layer.experts is not None for layer in found.layers.values())
-    if experts_per_token is not None and not found.graphs and not has_experts:
-        raise BadInput(f"experts-per-token {experts_per_token} has no effect: no layer has experts")
-    if experts_per_token is not None and found.graphs:
-        raise BadInput(
-            f"{name_of(source) or type(source).__name__}: experts-per-token has no effect, the model states "
-            f"it: leave out --experts-per-token {experts_per_token}"
-        )
+    if experts_per_token is not None and (found.graphs or not has_experts):
+        why = "the model states it" if found.graphs else "no layer has experts"
+        raise BadInput(f"experts-per-token {experts_per_token} has no effect: {why}")
     return stacked_as_launched(found, apart, own_tiles=own_tiles)
 
 
@@ -183,19 +176,20 @@ def _in_runtime(load: Callable[[str], Workload | None], runtime: str | None) -> 
         return None if found is None else found.noting(why)
 
 
-def _check_no_input(source: Source, settings: ConvSettings) -> None:
-    for name in ("input_size", "stride", "padding"):
-        if getattr(settings, name):
-            option = name.removesuffix("_size")
+def _check_fixed(
+    source: Source, passes: Sequence[Pass], settings: ConvSettings, stated: Mapping[str, int | None]
+) -> None:
+    """Raise BadInput if the user set sizes that a known model fixes.
+
+    These are the sizes of inputs, and the tokens of a model of images, which follow from them.
+    """
+    for field in ("input_size", "stride", "padding"):
+        if getattr(settings, field):
+            option = field.removesuffix("_size")
             raise BadInput(f"{source} says the sizes of its inputs: leave out --{option}")
-
-
-def _check_no_tokens(source: Source, passes: Sequence[Pass], stated: Mapping[str, int | None]) -> None:
-    """Raise BadInput if the user set the tokens of a model of images, whose size fixes them."""
     name, shape = _known_model(source)
-    if (shape is None and name is None) or (shape is not None and not shape.patch):
-        return
-    for run in passes:
+    reads_images = name is not None if shape is None else shape.patch
+    for run in passes if reads_images else ():
         if stated.get("tokens") or run.tokens != SEQUENCE or run.label.startswith("prefill"):
             got = run.label or f"{run.tokens} tokens"
             raise BadInput(

@@ -252,10 +252,8 @@ def prune_model(
         raise BadInput(f"even has one solution, got solutions {solutions}")
     by_importance = even is False or (even is None and options.get("calibrate") is not None)
     prune = prune_to_targets if by_importance else prune_evenly if even else evenly_if_close
-    folders: Sequence[Path | None] = [None] * solutions
-    if out is not None:
-        folders = numbered_folders(Path(out), solutions)
-        check_folders(numbered_folders(Path(out), solutions), weights, reads=files_read(gpu, options))
+    folders = [] if out is None else numbered_folders(Path(out), solutions)
+    check_folders(folders, weights, reads=files_read(gpu, options))
     if remove:
         if not isinstance(weights, str | Path):
             raise BadInput("remove is of a standard model or of a folder, got matrices")
@@ -271,7 +269,8 @@ def prune_model(
         results = different_solutions(search, targets, solutions, prune)
         solved = [SmallerModel(weights, search, result) for result in results]
     found = []
-    for folder, one in zip(folders, solved, strict=False):
+    for place, one in enumerate(solved):
+        folder = folders[place] if folders else None
         removed = tuple(one.weights.rows()) if isinstance(one.weights, Removed) and remove else ()
         pruned = PrunedModel.of(one.search, one.result, targets, folder, removed)
         if not remove:
@@ -286,7 +285,7 @@ def prune_model(
             if pruned.folder is not None:
                 unfinished = folders_aside.enter_context(result_aside(pruned.folder))
                 pruned.fill(unfinished, one.search, one.weights, pruned.document())
-    remarks = remarks_on(len(found), solutions, None if out is None else Path(out))
+    remarks = remarks_on(len(found), solutions, folders[0] if folders else None)
     return replace(found[0], others=tuple(found[1:]), remarks=tuple(remarks))
 
 

@@ -108,24 +108,14 @@ class ModelValidation(Result):
 
     def cells(self) -> list[Cells]:
         """Return the rows of the printed table, as texts."""
-        times = [
-            {
-                "what": each.what,
-                "fastest as": each.variant,
-                "measured": f"{each.measured_us:.1f} us",
-                "predicted": f"{each.predicted_us:.1f} us",
-                "error %": percent(each.error),
-            }
+        rows = [
+            (each.what, each.variant, f"{each.measured_us:.1f} us", f"{each.predicted_us:.1f} us", each.error)
             for each in (self.dense, self.sparse)
         ]
-        ratio = {
-            "what": "speedup",
-            "fastest as": "",
-            "measured": f"{self.speedup.measured:.2f}x",
-            "predicted": f"{self.speedup.predicted:.2f}x",
-            "error %": percent(self.speedup.error),
-        }
-        return [*times, ratio]
+        ratio = self.speedup
+        rows.append(("speedup", "", f"{ratio.measured:.2f}x", f"{ratio.predicted:.2f}x", ratio.error))
+        heads = ("what", "fastest as", "measured", "predicted")
+        return [{**dict(zip(heads, texts, strict=True)), "error %": percent(error)} for *texts, error in rows]
 
     @property
     def notes(self) -> tuple[str, ...]:
