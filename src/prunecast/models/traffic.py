@@ -355,8 +355,8 @@ def _find_unread_at_random(
     kept = np.minimum(capacity / np.maximum(b_of_wave * (1.0 + others), 1.0), 1.0)
     rate = float((pace.read_bytes.sum(axis=0) / np.maximum(pace.stop - pace.start, 1.0)).mean())
     window = max(capacity / max(rate * float(np.bincount(wave).max()), 1.0), 1.0)
-    starts = np.stack((of_wave, np.rint(pace.begin / window).astype(np.int64)))
-    group = np.unique(starts, axis=1, return_inverse=True)[1]
+    begin = np.rint(pace.begin / window).astype(np.int64)
+    group = np.unique(of_wave * (int(np.ptp(begin)) + 1) + begin, return_inverse=True)[1]
     before = np.argsort(np.argsort(group, kind="stable")) - np.searchsorted(np.sort(group), group)
     leads = np.isin(group, group[np.unique(of_wave, return_index=True)[1]])
     out.rows[:] = np.where(leads, 1.0, 1.0 - kept[wave]) * np.exp(before * pace.log_absent)
