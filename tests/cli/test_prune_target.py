@@ -42,6 +42,14 @@ def test_a_budget_that_dense_meets_is_said_to_be(run, model, tmp_path):
         assert float(share) == pytest.approx(100 * float(time_us) / dense_us, rel=0.01)
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_fewer_solutions_than_asked_for_are_given_a_reason_in_every_form(run, model, form):
+    asked = ("--latency", "95%", *TIME, "--solutions", "9", *form)
+    code, _, error = run("prune", model, "-o", "pruned", *asked)
+    assert code == 0
+    assert re.search(r"^prunecast: [1-8] of 9 solutions found: no others meet the targets", error, re.M)
+
+
 @pytest.mark.parametrize(("side", "tokens", "is_faster"), [(256, 1, True), (1024, 4096, False)])
 def test_another_kernel_is_named_only_where_it_is_faster_without_pruning(
     run, tmp_path, monkeypatch, side, tokens, is_faster

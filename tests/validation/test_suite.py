@@ -108,6 +108,14 @@ def test_parts_hold_every_case_once():
     assert not layers[0] & layers[1]
 
 
+def test_every_part_holds_a_case():
+    standard = load_suite("standard")
+    count = len({case.layer for case in standard.cases})
+    assert standard.part(count, count + 1).cases
+    with pytest.raises(BadInput, match=f"holds no row: there are rows of {count} layers"):
+        standard.part(count + 1, count + 1)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from prunecast.codesign import prune
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.codesign.search.solutions import DIFFERENT, OFFERS, _differ, numbered_folders, remarks_on
 from prunecast.errors import BadInput
@@ -75,6 +76,14 @@ def test_a_reason_is_given_where_fewer_are_found_than_asked_for(found):
     assert len(one.others) < 8
     assert one.remarks[0].startswith(reason)
     assert one.notes[-1] == one.remarks[0]
+
+
+def test_tile_maps_of_an_earlier_result_do_not_stay_beside_dense_weights(tmp_path):
+    few, out = {"a": LAYERS["a"]}, tmp_path / "out"
+    prune(few, pattern="tile-wise:64", out=out)
+    assert (out / "tiles.npz").exists()
+    prune_model(few, Targets(latency_share=2.0), gpu="h200-sxm", engine="model", out=out)
+    assert sorted(path.name for path in out.iterdir()) == ["recipe.json", "weights.safetensors"]
 
 
 def test_folders_of_an_earlier_search_are_named(tmp_path):
