@@ -61,6 +61,9 @@ def test_a_file_that_only_has_the_name_of_tile_maps_stays(model, tmp_path):
     np.savez(out / "tiles.npz", photographs=np.ones(3))
     prune(model[0], pattern="2:4", out=out)
     assert "photographs" in np.load(out / "tiles.npz")
+    (out / "tiles.npz").write_bytes(b"no archive")
+    prune(model[0], pattern="2:4", out=out)
+    assert (out / "tiles.npz").read_bytes() == b"no archive"
 
 
 @pytest.mark.parametrize("name", ["out", "calibrate"])

@@ -99,17 +99,6 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
     return settings
 
 
-def check_dtype_of_plans(dtype: str, what: str) -> None:
-    """Raise BadInput for an unknown dtype, and for one in which a dense product is more than its plan.
-
-    Parameters
-    ----------
-    what : a question that is answered by the times of plans, such as `a sweep`, for the message
-    """
-    if check_choice("dtype", dtype, DTYPE_BYTES) == "fp8":
-        raise BadInput(f"dtype fp8: {what} has no quantising of x, which `predict` counts")
-
-
 def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
     """Return the checked settings for `weights`.
 

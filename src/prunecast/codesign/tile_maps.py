@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +76,19 @@ def read_tile_maps(path: str | Path) -> dict[str, TileMap]:
         if not names:
             raise ValueError(f"wanted tile maps, got {', '.join(stored) or 'no arrays':.80}")
         return {name: _tile_map(name, stored) for name in names}
+
+
+def holds_tile_maps(path: Path) -> bool:
+    """Return True for a file with the arrays that `write_tile_maps` writes and no others.
+
+    Only their names are read.
+    """
+    try:
+        with ZipFile(path) as archive:
+            names = {name.rpartition("/")[2].removesuffix(".npy") for name in archive.namelist()}
+    except (OSError, ValueError, BadZipFile):
+        return False
+    return names == {*TileMap.ARRAYS, "shape", "pattern"}
 
 
 def _tile_map(name: str, stored: Mapping[str, StoredTensor]) -> TileMap:

@@ -1,14 +1,14 @@
 """Writer of the folder of a pruned model: weights with zeros, their recipe, and tile maps if any."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from prunecast.codesign.model_folder import model_folder, write_model, written_names
 from prunecast.codesign.provenance import json_text
-from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, read_tile_maps, write_tile_maps
+from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, holds_tile_maps, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.files import Output, OutputFolder, check_outputs, folder_aside
 from prunecast.patterns import TileMap
@@ -108,11 +108,7 @@ def result_aside(folder: Path) -> AbstractContextManager[Path]:
     Tile maps of an earlier result are removed if the new one has none, since they would be taken for its own.
     A file of this name that holds anything else than tile maps remains: this project did not write it.
     """
-    earlier: tuple[str, ...] = ()
-    with suppress(BadInput):
-        read_tile_maps(folder / TILES)
-        earlier = (TILES,)
-    return folder_aside(folder, last=RECIPE, earlier=earlier)
+    return folder_aside(folder, last=RECIPE, earlier=(TILES,) if holds_tile_maps(folder / TILES) else ())
 
 
 def fill_folder(

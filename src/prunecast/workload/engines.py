@@ -29,6 +29,17 @@ Progress = Callable[[str, int, int], None]
 T = TypeVar("T")
 
 
+def check_dtype_of_plans(dtype: str, what: str) -> None:
+    """Raise BadInput for an unknown dtype, and for one in which a dense product is more than its plan.
+
+    Parameters
+    ----------
+    what : a question that is answered by the times of plans, such as `a sweep`, for the message
+    """
+    if check_choice("dtype", dtype, DTYPE_BYTES) == "fp8":
+        raise BadInput(f"dtype fp8: {what} has no quantising of x, which `predict` counts")
+
+
 def cache_state(l2: str | None, weights: int, dtype: str | None, *, in_model: bool) -> CacheState:
     """Return the L2 state `l2`, or the default: `model` for layers of a model, `cold` for single layers.
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from prunecast.arguments import checked
-from prunecast.codesign.checked_settings import check_dtype_of_plans
 from prunecast.codesign.result import Result
 from prunecast.codesign.search.even_shares import evenly_if_close, prune_evenly
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
@@ -28,7 +27,7 @@ from prunecast.patterns import parse_pattern
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.text import Cells, table_text
 from prunecast.version import headed
-from prunecast.workload.engines import Engine, Progress, cache_state, silent
+from prunecast.workload.engines import Engine, Progress, cache_state, check_dtype_of_plans, silent
 from prunecast.workload.graph import RUNTIMES
 from prunecast.workload.layers import (
     Removed,

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from prunecast.arguments import checked
-from prunecast.codesign.checked_settings import check_dtype_of_plans
 from prunecast.errors import BadInput, check_choice
 from prunecast.files import aside, check_writable, put_unless_filled
 from prunecast.hardware import load_gpu
@@ -25,7 +24,7 @@ from prunecast.patterns import parse_pattern
 from prunecast.patterns.pattern import check_sparsity
 from prunecast.version import tool_version
 from prunecast.workload.candidates import kernels_of, takes
-from prunecast.workload.engines import ENGINES
+from prunecast.workload.engines import ENGINES, check_dtype_of_plans
 from prunecast.workload.graph.shapes import MOST_TOKENS
 from prunecast.workload.pruned_maps import no_taller_than, sparsity_for
 
