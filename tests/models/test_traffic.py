@@ -1,6 +1,7 @@
 """Bytes of hand-made plans."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -115,6 +116,18 @@ def test_rows_of_other_token_ranges_do_not_compete_for_l2():
     weights = (256 + 64) * 64 * 2
     assert one[0] - weights > 32 * KIB  # the second tile finds some of its rows
     assert (four == one[0]).all()
+
+
+def test_a_little_less_l2_brings_no_jump():
+    # Rows of B are 8.3 MB, weights and C 5.5 MB. Tiles drift apart, since they keep 256 to 4,096 columns
+    rng, counts = np.random.default_rng(0), range(256, 4097, 256)
+    columns = np.concatenate([np.sort(rng.choice(8192, count, replace=False)) for count in counts])
+    tiles = replace(tile_map(list(counts), 8192), column_index=columns)
+    plan = replace(hand_plan(list(counts), 512, k=8192), tiles=tiles)
+    sizes = np.geomspace(6e6, 16e6, 60)
+    found = [traffic_of(plan, 128, l2_usable_bytes=int(size)).dram_bytes for size in sizes]
+    assert found[0] > 1.15 * found[-1]
+    assert all(one >= other > one / 1.02 for one, other in pairwise(found))
 
 
 def test_slices_that_begin_elsewhere_in_a_tile_read_weights_again():

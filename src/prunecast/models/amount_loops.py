@@ -157,8 +157,8 @@ class RowsOfItems(NamedTuple):
 class Unread(NamedTuple):
     """Fractions of an item's data that concurrent items have not read before it, each (items,) float64.
 
-    All are -1 in waves whose rows of B fit in L2, except `rows` if warps wait for no data. `weights` is -1
-    for tiles that are not split.
+    All are -1 in waves whose weights, rows of B and C fit in L2, except `rows` if warps wait for no data.
+    `weights` is -1 for tiles that are not split.
     """
 
     weights: FloatArray

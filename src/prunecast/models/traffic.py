@@ -124,8 +124,8 @@ def _wave_reads(
     """Return the bytes of A and B that DRAM reads again after eviction from L2, and the reads of each wave.
 
     A wave is a set of items that run concurrently. Its items share DRAM reads of one token range if L2 can
-    hold the rows of B of the whole wave. Otherwise they share a row, or the weights of a split tile, only if
-    L2 keeps them from one reader to the next (`_find_unread`).
+    hold weights, rows of B and C of the whole wave. Otherwise they share a row, or the weights of a split
+    tile, only if L2 keeps them from one reader to the next (`_find_unread`).
 
     Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
     rows of B for one token range. The reuse distance of a piece is the bytes that all waves read and write
@@ -169,10 +169,14 @@ def _wave_reads(
     first = np.unique(of_wave, return_index=True)[1]
     b_of_wave = np.bincount(order.wave[first], b_bytes[first], count).astype(np.float64)
     unread = Unread(*np.full((3, order.wave.size), -1.0))
-    if float(b_of_wave.max()) > capacity:
+    own = np.unique(order.wave * (int(a_key.max()) + 1) + a_key, return_index=True)[1]
+    of_items = np.bincount(order.wave[own], a_bytes[own], count) + np.bincount(order.wave, c_bytes, count)
+    touched = b_of_wave + of_items
+    waits = program_traits(context.programs).waits
+    if float((touched if waits else b_of_wave).max()) > capacity:
         pace = _pace(plan, rows, alike, a_bytes, c_bytes)
-        if program_traits(context.programs).waits:
-            for wave in np.flatnonzero(b_of_wave > capacity):
+        if waits:
+            for wave in np.flatnonzero(touched > capacity):
                 _find_unread(plan, pace, np.flatnonzero(order.wave == wave), capacity, unread)
         else:
             _find_unread_at_random(plan, pace, of_wave, order.wave, b_of_wave, capacity, unread)
@@ -286,7 +290,7 @@ def _pace(
 
 
 def _find_unread(plan: KernelPlan, pace: Pace, items: _Int64Array, capacity: float, out: Unread) -> None:
-    """Compute `Unread` for the items of a wave whose rows of B do not fit in `capacity` bytes of L2.
+    """Compute `Unread` for the items of a wave whose data do not fit in `capacity` bytes of L2.
 
     An item finds data in L2 if another item of the wave has read them at most a window before. In the window,
     the wave brings `capacity` bytes into L2. The bytes that L2 holds for a window are the integral, over all
