@@ -194,14 +194,6 @@ class KernelPlan(OfTiles):
         return np.bincount(work.tile, weights=tokens, minlength=self.tiles.tile_count).astype(np.float64)
 
     @property
-    def multiply_adds(self) -> float:
-        """Number of multiply-adds with kept elements; padding tokens of experts count as tokens."""
-        if self.experts == 1:
-            return self.density * self.m * self.k * self.n
-        tiles = self.tiles
-        return float((tiles.rows_per_tile * tiles.kept_per_tile.astype(np.int64)) @ self.tokens_of_tile)
-
-    @property
     def read_share(self) -> float:
         """Fraction of A's kept elements that the launch reads: in a grouped launch, the elements of experts
         that have tokens; otherwise 1.

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from prunecast.cli import main
 from prunecast.codesign.search import Targets, prune_model
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
 from prunecast.validation.torch_models import ModelCase
+from prunecast.validation.torch_models import compare as comparing
 from prunecast.validation.torch_models.compare import beside
 from prunecast.validation.torch_models.promise import Promise
 
@@ -57,6 +59,22 @@ def test_a_promise_is_kept_within_three_points(folder):
     for measured, words in ((62.9, ": kept"), (63.1, ": not kept"), (40.0, ": kept")):
         us = {"dense compiled": 100.0, "sparse compiled": measured}
         assert words in beside(case, {"us": us}, GPU, engine="simulator").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_promised"),
+    [([], True), (["--workload", "prefill:8"], False), (["--pattern", "tile-wise:16"], False)],
+)
+def test_a_pass_or_pattern_that_the_user_names_is_no_promise(folder, monkeypatch, options, is_promised):
+    seen = []
+
+    def validate(case, **others):
+        seen.append(case)
+        raise BadInput("seen")
+
+    monkeypatch.setattr(comparing, "validate_model", validate)
+    assert main(["validate", "--model", str(folder), *options]) == 2
+    assert [case.promise is not None for case in seen] == [is_promised]
 
 
 @pytest.fixture
