@@ -107,6 +107,17 @@ def test_slices_at_other_columns_read_rows_of_their_own():
     assert waves.read_bytes.tolist() == [32 * KIB, 16 * KIB, 32 * KIB, 16 * KIB]
 
 
+def test_rows_that_the_waves_between_did_not_use_are_evicted():
+    # First and second of three slices take turns: 64 KiB lie between two uses of a slice of B
+    plan = in_slices(hand_plan([384] * 2, 64, k=384), 3)
+    turns = [0, 2, 1, 3, 4, 5]
+    columns = {name: column[turns] for name, column in plan.work._asdict().items() if name != "block_start"}
+    plan = replace(plan, work=WorkList(**columns, block_start=plan.work.block_start))
+    for room, second in ((80, 16), (60, 32)):
+        waves = traffic_of(plan, resident_blocks=1, l2_usable_bytes=room * KIB).waves
+        assert waves.read_bytes / KIB == pytest.approx([32, 32, second, second, 32, 16])
+
+
 def test_rows_of_other_token_ranges_do_not_compete_for_l2():
     # A wave reads one range of tokens, 32 KiB of B, by two tiles that drift apart: L2 holds 20 KiB
     one, four = (

@@ -192,11 +192,11 @@ def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_key
     out : `traffic.WaveReads`. `read_bytes`, all zero, receives the bytes of A and B that DRAM reads in each
         wave, and `waits` the fraction of each item's k-steps that wait for DRAM, 0 to 1
     """
-    a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(b.keys, -1, np.int64)
+    segments = (b.keys, b.segments)
+    a_wave, b_wave = np.full(a_keys, -1, np.int64), np.full(segments, -1, np.int64)
     # Bytes touched before the wave of the last use began. The reuse distance counts from there, since every
     # item of a wave uses its pieces from the begin of the wave to its end.
-    a_mark, b_mark = np.zeros(a_keys), np.zeros(b.keys)
-    segments = (b.keys, b.segments)
+    a_mark, b_mark = np.zeros(a_keys), np.zeros(segments)
     in_wave, in_cache, ever = np.zeros(segments), np.zeros(segments), np.zeros(segments)
     cached, known = np.zeros(segments), np.zeros(segments)  # `in_cache` and `ever` when the wave begins
     touched, at_begin, again = 0.0, 0.0, -a_once
@@ -218,16 +218,16 @@ def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_key
             weights = unread.weights[i]
         out.read_bytes[w] += weights * a_bytes[i]
         again += weights * a_bytes[i]
-        if b_wave[key] != w:
-            if at_begin - b_mark[key] > capacity:
-                in_cache[key] = 0.0
-            b_wave[key] = w
-            b_mark[key] = at_begin
-            in_wave[key] = 0.0
-            cached[key] = in_cache[key]
-            known[key] = ever[key]
         missed, wanted, size = 0.0, 0.0, b.size[i] / b.segments
         for s in range(int(b.start[i]), int(np.ceil(b.stop[i]))):
+            if b_wave[key, s] != w:
+                if at_begin - b_mark[key, s] > capacity:
+                    in_cache[key, s] = 0.0
+                b_wave[key, s] = w
+                b_mark[key, s] = at_begin
+                in_wave[key, s] = 0.0
+                cached[key, s] = in_cache[key, s]
+                known[key, s] = ever[key, s]
             covered = min(b.stop[i], s + 1.0) - max(b.start[i], float(s))
             share = covered * b.density[i]
             fetched, first = (1.0 - in_cache[key, s]) * share, (1.0 - ever[key, s]) * share

@@ -128,8 +128,9 @@ def _wave_reads(
     tile, only if L2 keeps them from one reader to the next (`_find_unread`).
 
     Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
-    rows of B for one token range. The reuse distance of a piece is the bytes that all waves read and write
-    from its first use until before its second use. The piece is evicted if this exceeds `l2_usable_bytes`.
+    rows of B for one token range and segment of columns. The reuse distance of a piece is the bytes that all
+    waves read and write from its first use until before its second use. The piece is evicted if this exceeds
+    `l2_usable_bytes`.
 
     The kept columns of tiles are modelled as independent. If a tile keeps the fraction s of the columns and
     the fraction c of the rows of a token range is in L2, the tile reads s * (1 - c) of them from DRAM, in
