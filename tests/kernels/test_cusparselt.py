@@ -72,5 +72,5 @@ def test_the_library_alone_multiplies_fp8_and_int8():
         plan = fastest_plan("cusparselt", elements, 2048, dtype, gpu)
         assert 1e6 * estimate(plan, gpu).seconds == pytest.approx(us, rel=0.1)
         for kernel in ("2:4", "csr", "balanced"):
-            with pytest.raises(BadInput, match=f"{dtype} is for dense and cusparselt"):
+            with pytest.raises(BadInput, match=f"got {dtype}; int8 and fp8 are for dense and cusparselt"):
                 fastest_plan(kernel, elements, 2048, dtype, gpu)

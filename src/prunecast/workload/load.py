@@ -189,7 +189,8 @@ def _check_fixed(
             raise BadInput(f"{source} says the sizes of its inputs: leave out --{option}")
     name, shape = _known_model(source)
     reads_images = name is not None if shape is None else shape.patch
-    for run in passes if reads_images else ():
+    # The builder of a graph refuses passes that generate tokens, with a reason of its own
+    for run in passes if reads_images and not any(run.cached for run in passes) else ():
         if stated.get("tokens") or run.tokens != SEQUENCE or run.label.startswith("prefill"):
             got = run.label or f"{run.tokens} tokens"
             raise BadInput(
