@@ -17,7 +17,8 @@ START, BEGIN, FILL = int(ProgramSection.START), int(ProgramSection.BEGIN), int(P
 END, FINISH = int(ProgramSection.END), int(ProgramSection.FINISH)
 IntArray = npt.NDArray[np.int64]
 NEVER_ABSENT = -50.0
-"""Logarithm of the fraction of rows that a tile drops if it keeps all of them. Kind: choice, rounding."""
+"""Takes the place of log 0 = -inf, the logarithm of the fraction of rows that a tile drops, for a tile that
+drops none: e^-50 is below the rounding of sums. Kind: choice, rounding."""
 ONCE, COLUMNS = int(Unit.ONCE), int(Unit.COLUMNS)
 TOKENS, AREA, AREA_OF_PARTS = int(Clip.TOKENS), int(Clip.AREA), int(Clip.AREA_OF_PARTS)
 PARTS = int(Clip.PARTS)
