@@ -9,6 +9,7 @@ import pytest
 from prunecast.cli import progress
 from prunecast.cli.progress import PROGRESS, ProgressLines
 from prunecast.errors import BadInput
+from prunecast.files import cut
 
 
 def stopped_clock():
@@ -76,6 +77,45 @@ def test_the_time_left_follows_the_pace_since_the_first_line(capsys, monkeypatch
         "prunecast: trials: 50 of 50",
         "prunecast: trials: 51 of 50",
     ]
+
+
+def lines_at(capsys, monkeypatch, stages, **options):
+    """Lines of stages that are told at times in seconds, without a timer."""
+    monkeypatch.setattr(progress.threading, "Timer", lambda delay_s, function: SilentTimer())
+    now = [0.0]
+    with ProgressLines(clock=lambda: now[0], **options) as tell:
+        for seconds, stage, done in stages:
+            now[0] = seconds
+            tell(stage, done, 50)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_the_time_left_is_told_only_if_it_is_asked_for(capsys, monkeypatch):
+    told = lines_at(capsys, monkeypatch, [(0.0, "trials", 20), (10.0, "trials", 30)], delay_s=0.0)
+    assert told == ["prunecast: trials: 20 of 50", "prunecast: trials: 30 of 50"]
+
+
+def test_a_line_comes_at_the_delay_of_a_stage_and_then_every_five_seconds(capsys, monkeypatch):
+    at = {"reading": (0.0, 1.5, 2.0, 6.5, 7.0, 11.5), "timing": (12.0, 13.5, 14.0, 18.5, 19.0)}
+    stages = [(seconds, stage, int(2 * seconds)) for stage, times in at.items() for seconds in times]
+    told = lines_at(capsys, monkeypatch, stages, delay_s=2.0)
+    heard = {"reading": (2.0, 7.0), "timing": (14.0, 19.0)}
+    assert told == [
+        f"prunecast: {stage}: {2 * seconds:.0f} of 50" for stage, times in heard.items() for seconds in times
+    ]
+
+
+@pytest.mark.parametrize("most", [12, 500])
+@pytest.mark.parametrize("longer", [-1, 0, 1, 1000])
+def test_a_text_is_cut_only_if_it_is_longer_than_the_line(most, longer):
+    text = "".join(chr(ord("a") + place % 26) for place in range(most + longer))
+    shown = cut(text, most)
+    begin, dots, end = shown.partition(" ... ")
+    assert (shown == text) == (longer <= 0)
+    assert len(shown) == min(len(text), most)
+    assert bool(dots) == (longer > 0)
+    assert text.startswith(begin)
+    assert text.endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,13 @@
 """`prunecast report`."""
 
+from dataclasses import replace
+
 import pytest
+
+from prunecast.codesign.interval import interval_s
+from prunecast.validation.records import Measurement, RunWriter
+from prunecast.validation.validate import replay
+from tests.validation.tiny_run import CASE, HEADER
 
 
 def test_it_writes_one_page(run, model, tmp_path):
@@ -18,6 +25,27 @@ def test_the_same_command_writes_the_same_bytes(run, model, tmp_path):
     for name in ("a.html", "b.html"):
         assert run("report", model, "-o", name, "--tokens", 256, "--engine", "model")[0] == 0
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_measured_times_of_a_record_are_shown_beside_their_predictions(run, model, tmp_path):
+    """Rows with a wrong result, or without a time, are not shown."""
+    writer = RunWriter(tmp_path / "run.csv", HEADER)
+    row = Measurement(case=CASE, kernel="stspmm", seconds=3e-6)
+    other = replace(row, case=replace(CASE, name="other", n=256))
+    for each in (row, replace(other, marks=("wrong",)), replace(other, kernel="dense", seconds=None)):
+        writer.add(each)
+    writer.close()
+    command = ("report", model, "-o", "page.html", "--tokens", 256, "--engine", "model")
+    assert run(*command, "--measured", "run.csv")[0] == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    predicted = replay(["run.csv"], gpu="h200-sxm", engines=("model",)).rows[0].predicted["model"].seconds
+    band = interval_s("stspmm", predicted, gpu="h200-sxm", engine="model", state="burst", tokens=128)
+    inside = int(band.low_s <= 3e-6 <= band.high_s)
+    assert f"1 measured case of recorded runs; {inside} lie inside" in page.replace("cases", "case")
+    assert f"c, stspmm: measured 3 us, predicted {1e6 * predicted:.3g} us" in page
+    assert "other, " not in page
+    assert run(*command)[0] == 0
+    assert "measured 3 us" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

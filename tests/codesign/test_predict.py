@@ -13,6 +13,7 @@ from prunecast.codesign.interval import INTERVAL_KIND
 from prunecast.codesign.provenance import json_text
 from prunecast.errors import BadInput
 from prunecast.hardware import load_gpu
+from prunecast.kernels.libraries.scaled.call import SCALES, quantise_passes, scaled_costs
 from prunecast.models import estimate
 from prunecast.workload.random_weights import heavy_tailed
 from tests.codesign.weights import uneven
@@ -50,6 +51,18 @@ def test_a_prediction_is_what_the_engine_says_of_its_plan():
     for row in quick(engine="simulator", kernels=["stspmm"], state="sustained", launch="stream"):
         assert row.seconds == engines.simulate(row.plan, gpu, state="sustained", launch="stream").seconds
         assert (row.engine, row.state) == ("simulator", "sustained")
+
+
+@pytest.mark.parametrize("scales", SCALES)
+def test_a_sparse_product_in_fp8_needs_its_own_time_and_that_of_quantising_x(scales):
+    gpu = load_gpu("h100-sxm")
+    rows = quick(gpu="h100-sxm", dtype="fp8", scales=scales, kernels=["block-sparse"])
+    passes = quantise_passes(256, 512, scales, scaled_costs(gpu.compute_capability))
+    quantise_s = sum(each.seconds(gpu) for each in passes)
+    assert (quantise_s == 0.0) == (scales == "fused")
+    row = by_kernel(rows)["block-sparse"]
+    assert row.seconds == pytest.approx(estimate(row.plan, gpu).seconds + quantise_s, rel=1e-12)
+    assert row.seconds_low < row.seconds < row.seconds_high
 
 
 def test_sparsity_is_the_one_asked_for_but_for_patterns_with_their_own():

@@ -135,6 +135,23 @@ def test_products_and_attention_of_a_systems_folder_add_up_to_the_pass(models, p
     assert {row["kernel_source"] for rows in tables.values() for row in rows} == {"prunecast"}
 
 
+@pytest.mark.parametrize("tokens", [128, 512])
+def test_products_and_attention_of_a_prompt_add_up_to_its_pass(predictors, tokens):
+    """A prompt has nothing in the cache, and the head multiplies only its last token."""
+    times = predictors["llama"].times
+    found = {table.name: table.rows for table in aiconfigurator.tables(times)}
+    layer_ms = sum(row["latency"] for row in found["gemm"] if (row["m"], row["n"] != 8192) == (tokens, True))
+    (head_ms,) = (row["latency"] for row in found["gemm"] if (row["m"], row["n"]) == (1, 8192))
+    (attention_ms,) = (
+        row["latency"]
+        for row in found["context_attention"]
+        if (row["batch_size"], row["isl"], row["step"]) == (1, tokens, 0)
+    )
+    others = times.sum_of(["norm1", "norm2", "gating"])[times.columns.tolist().index(tokens)]
+    total_ms = 4 * (layer_ms + attention_ms + 1e3 * others) + head_ms
+    assert total_ms == pytest.approx(1e3 * predictors["llama"].seconds(prefills=[tokens]), rel=1e-3)
+
+
 def test_yaml_files_of_a_systems_folder_state_the_schema_that_the_simulator_reads(models, tmp_path):
     export(models["llama"], format="aiconfigurator", out=tmp_path / "out", **SETTINGS)
     stated = {file.name: file.read_text() for file in (tmp_path / "out").rglob("*.yaml")}
