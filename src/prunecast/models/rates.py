@@ -9,7 +9,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.misaligned import StoreCost, gather_line_cost, store_cost
-from prunecast.plan.program import Op, WarpProgram
+from prunecast.plan.program import Op, WarpProgram, has_producer_warps
 from prunecast.plan.tensor_rate import tensor_fma_per_clk
 
 
@@ -92,7 +92,7 @@ class ProgramTraits(NamedTuple):
 def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
     """Return the properties of warp programs."""
     return ProgramTraits(
-        runs_ahead=any(program.fetches and not program.multiplies for program in programs),
+        runs_ahead=has_producer_warps(programs),
         waits_for_weights=any(
             i.op is Op.WAIT_LOAD
             and {Op.LOAD_A, Op.LOAD_INDEX} <= {before.op for before in program.begin[:place]}

@@ -248,6 +248,11 @@ class WarpProgram:
         return partial(WarpProgram, **{f.name: getattr(self, f.name) for f in fields(self)}), ()
 
 
+def has_producer_warps(programs: tuple[WarpProgram, ...]) -> bool:
+    """Return True if some warps only fetch data in their main loop, and other warps multiply them."""
+    return any(program.fetches and not program.multiplies for program in programs)
+
+
 _programs: WeakValueDictionary[tuple[Any, ...], WarpProgram] = WeakValueDictionary()
 _lock = Lock()
 

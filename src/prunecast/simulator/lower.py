@@ -10,7 +10,7 @@ from prunecast.hardware.spec import GpuSpec
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules
 from prunecast.plan.kernel_plan import BlockShape, Schedule
-from prunecast.plan.program import COPIES, Code, Instruction, Op, WarpProgram
+from prunecast.plan.program import COPIES, Code, Instruction, Op, WarpProgram, has_producer_warps
 from prunecast.plan.tensor_rate import tensor_fma_per_clk, tensor_latency_cycles
 from prunecast.simulator import engine
 from prunecast.simulator.engine_state import Machine, Program, Work
@@ -79,6 +79,7 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
     plan, gpu = context.plan, context.gpu
     # For every byte that enters L2, read or stored, DRAM writes the fraction `write_back` of a byte
     written = round(rules.write_back * ticks_per_kib(gpu.dram_write_bytes_per_s / clock_hz))
+    costs = {**sm_costs(gpu, plan.tensor), "store_ticks": ticks_per_kib(_store_rate(context, clock_hz))}
     return Machine(
         sms=gpu.sm_count,
         slots=context.fit.blocks_per_sm,
@@ -96,8 +97,23 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
         dram_queue=round(gpu.dram_queue_bytes / gpu.dram_bytes_per_s * clock_hz),
         block_interval=round(context.block_interval_s * clock_hz * engine.TICKS),
         answer_interval=ANSWER_CYCLES if context.block_interval_s else 0,
-        **sm_costs(gpu, plan.tensor),
+        **costs,
     )
+
+
+def _store_rate(context: LaunchContext, clock_hz: float) -> float:
+    """Return the bytes per cycle that the store port of an SM accepts.
+
+    Blocks with producer warps end together on all SMs in every wave (measured on the H200), and L2 serves
+    their stores in turn, so that each SM gets its share of L2's store rate. The queue of the engine's L2
+    serves one SM after another instead. The SMs that it serves first would begin their next items first, and
+    later waves would store at different times, each SM at the rate of its own port.
+    """
+    gpu = context.gpu
+    if not has_producer_warps(context.programs):
+        return gpu.store_bytes_per_clk_per_sm
+    storing = max(min(context.plan.blocks, gpu.sm_count), 1)
+    return min(gpu.store_bytes_per_clk_per_sm, gpu.l2_store_bytes_per_s / clock_hz / storing)
 
 
 def sm_costs(gpu: GpuSpec, tensor: str) -> dict[str, int]:
