@@ -63,7 +63,7 @@ def _machine(machine: Machine, kernel: Kernel) -> engine_state.Machine:
         max_cycles=LONGEST_RUN_CYCLES,
         gather_latency=machine.gather_latency,
         dram_write_ticks=machine.dram_write_ticks_per_kib,
-        l2_taken_ticks=machine.l2_taken_ticks_per_kib,
+        l2_contention=machine.l2_contention,
         dram_queue=machine.dram_queue,
         block_interval=machine.block_interval,
         answer_interval=machine.answer_interval,

@@ -58,7 +58,7 @@ def machine_of(plan: KernelPlan, gpu: GpuSpec, lowered: engine_state.Machine, pa
         l2_store_ticks_per_kib=lowered.l2_store_ticks,
         dram_ticks_per_kib=lowered.dram_ticks,
         dram_write_ticks_per_kib=lowered.dram_write_ticks,
-        l2_taken_ticks_per_kib=lowered.l2_taken_ticks,
+        l2_contention=lowered.l2_contention,
         dram_queue=lowered.dram_queue,
         block_interval=lowered.block_interval,
         answer_interval=lowered.answer_interval,

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from itertools import groupby
 
 from prunecast.plan.program import WHOLE_LINES, Instruction, Op, When
-from tests.naive.parts import TICKS, Server, Sm, Warp, byte_cost
+from tests.naive.parts import TICKS, L2Queues, Server, Sm, Warp, byte_cost
 from tests.naive.records import Kernel, Machine, Work
 from tests.naive.walk import Todo
 
@@ -19,7 +19,7 @@ class Memory:
 
     def __init__(self, machine: Machine, kernel: Kernel, work: Work) -> None:
         self.machine, self.kernel, self.work = machine, kernel, work
-        self.l2, self.l2_stores, self.dram = Server(), Server(), Server()
+        self.l2, self.dram = L2Queues(machine.l2_contention), Server()
         self.held: OrderedDict[Key, tuple[int, int]] = OrderedDict()  # size and fill time, oldest use first
         self.held_bytes = 0
         self.prefetched = self.others_read = 0
@@ -75,7 +75,7 @@ class Memory:
         self.l2_bytes += l2_size
         return max(
             sm.port.charge(cycle, byte_cost(size, self.machine.port_ticks_per_kib)),
-            self.l2.charge(cycle, byte_cost(l2_size, self.machine.l2_ticks_per_kib)),
+            self.l2.charge("read", cycle, byte_cost(l2_size, self.machine.l2_ticks_per_kib)),
         )
 
     def take_stores(self, sm: Sm, cycle: int, size: int, code: Instruction) -> int:
@@ -90,10 +90,9 @@ class Memory:
             sm.gather.free = max(sm.gather.free, begins) + cost
             sm.store.free = begins + min(waiting, byte_cost(pieces, self.machine.gather_ticks_per_kib))
         line_size = size * code.line_cost // WHOLE_LINES
-        self.l2.charge(cycle, byte_cost(line_size, self.machine.l2_taken_ticks_per_kib))
         return max(
             sm.store.charge(cycle, cost),
-            self.l2_stores.charge(cycle, byte_cost(line_size, self.machine.l2_store_ticks_per_kib)),
+            self.l2.charge("store", cycle, byte_cost(line_size, self.machine.l2_store_ticks_per_kib)),
         )
 
     def bring_for_next(self, size: int) -> None:

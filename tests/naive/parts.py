@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from prunecast.plan.program import WarpProgram
 from tests.naive.walk import Run, Todo
 
-__all__ = ["TICKS", "Barrier", "Block", "Server", "Sm", "SubPartition", "Warp", "byte_cost"]
+__all__ = ["TICKS", "Barrier", "Block", "L2Queues", "Server", "Sm", "SubPartition", "Warp", "byte_cost"]
 
 TICKS = 4096
 
@@ -33,6 +33,31 @@ class Server:
         """A request that is done by that cycle, or as much later as the others keep the server."""
         self.free = max(self.free + cost, cycle * TICKS)
         self.worked += cost
+
+
+class L2Queues:
+    """L2: reads wait for reads and stores for stores, and the two take turns; counts in ticks."""
+
+    def __init__(self, contention: int) -> None:
+        self.contention = contention
+        self.left = {"read": 0, "store": 0}
+        """Work of each kind that is left at tick `since`."""
+        self.since = 0
+
+    def charge(self, kind: str, cycle: int, cost: int) -> int:
+        """The cycle in which the request is done, if none comes after it."""
+        self.serve_until(cycle * TICKS)
+        self.left[kind] += cost
+        least = min(self.left.values())
+        return -(-(self.since + self.left[kind] + least * self.contention // 256) // TICKS)
+
+    def serve_until(self, tick: int) -> None:
+        """Both kinds slowly as long as both wait, then the other one at its own rate."""
+        passed, least = tick - self.since, min(self.left.values())
+        slowly, then = passed * 256 // (256 + self.contention), passed - least * self.contention // 256
+        served = max(slowly, then)
+        self.left = {kind: max(left - served, 0) for kind, left in self.left.items()}
+        self.since = tick
 
 
 class Barrier:

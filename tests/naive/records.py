@@ -37,8 +37,8 @@ class Machine:
     l2_store_ticks_per_kib: int = 0
     dram_ticks_per_kib: int = 0
     dram_write_ticks_per_kib: int = 0
-    l2_taken_ticks_per_kib: int = 0
-    """Ticks in which L2 serves no reads, for a KiB of stores."""
+    l2_contention: int = 0
+    """256ths of a tick that reads and stores take from each other for each tick, while both wait at L2."""
     dram_queue: int = 0
     """Cycles of prefetched weights for which other reads wait."""
     block_interval: int = 0

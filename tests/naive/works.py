@@ -43,7 +43,7 @@ def machines(draw: DrawFn) -> Machine:
         l2_store_ticks_per_kib=draw(cost),
         dram_ticks_per_kib=draw(cost),
         dram_write_ticks_per_kib=draw(cost),
-        l2_taken_ticks_per_kib=draw(cost),
+        l2_contention=draw(st.sampled_from((0, 256, 100))),
         dram_queue=draw(latency),
         block_interval=draw(st.sampled_from((0, 3000, 9001))),
         answer_interval=draw(st.sampled_from((0, 1, 5))),

@@ -290,19 +290,35 @@ def test_a_block_keeps_its_slot_until_its_stores_are_through(simulate: Simulate)
     assert spent(result) == {"issuing": 4, "wait store": 14}
 
 
-@pytest.mark.parametrize(("taken", "cycles"), [(0, 6), (5, 10)])
-def test_a_read_waits_while_the_banks_of_l2_serve_a_store(
-    simulate: Simulate, taken: int, cycles: int
+@pytest.mark.parametrize(
+    ("contention", "stored", "waits"), [(0, 1, 2), (256, 1, 5), (128, 1, 4), (256, 90, 5)]
+)
+def test_a_read_takes_turns_with_the_stores_that_the_banks_of_l2_serve(
+    simulate: Simulate, contention: int, stored: int, waits: int
 ) -> None:
     machine = Machine(
         l2_ticks_per_kib=cycles_per_kib(3),
         l2_store_ticks_per_kib=cycles_per_kib(5),
-        l2_taken_ticks_per_kib=cycles_per_kib(taken),
+        l2_contention=contention,
     )
-    store = Instruction(Op.STORE_C, KIB, posted=True)
+    store = Instruction(Op.STORE_C, stored * KIB, posted=True)
     kernel = one_role(begin=(store, Instruction(Op.LOAD_INDEX, KIB), Instruction(Op.WAIT_LOAD)))
-    # 0: STORE_C, L2 has it at 5. 1: LOAD_INDEX, L2 reads from 1 or 5 to 4 or 8. Then WAIT_LOAD and EXIT.
-    assert simulate(machine, kernel, listed(Item(k_count=16))).cycles == cycles
+    # 0: STORE_C, 5 cycles of L2 or more. 1: LOAD_INDEX, 3 cycles of L2 and as many, or half as many, of the
+    # stores, however many wait: until 4, 7 or 5.5. Then WAIT_LOAD and EXIT.
+    assert spent(simulate(machine, kernel, listed(Item(k_count=16))))["wait load"] == waits
+
+
+def test_l2_needs_as_long_for_reads_and_stores_in_turn_as_for_one_after_the_other(
+    simulate: Simulate,
+) -> None:
+    machine = Machine(
+        l2_ticks_per_kib=cycles_per_kib(3), l2_store_ticks_per_kib=cycles_per_kib(5), l2_contention=256
+    )
+    posted = Instruction(Op.STORE_C, KIB, posted=True)
+    kernel = one_role(begin=(posted, Instruction(Op.LOAD_INDEX, KIB), Instruction(Op.STORE_C, KIB)))
+    # 0: STORE_C. 1: LOAD_INDEX. 2: STORE_C, with 3.5 cycles of stores and 2.5 of reads before it: until 13,
+    # as 5 + 3 + 5. Then EXIT.
+    assert simulate(machine, kernel, listed(Item(k_count=16))).cycles == 14
 
 
 @pytest.mark.parametrize(("queue", "cycles"), [(0, 4), (5, 9), (90, 13)])

@@ -40,20 +40,20 @@ M_SMS, M_PARTITIONS, M_SLOTS, M_WARPS, M_STAGES, M_POLICY, M_BLOCK_START, M_BARR
 M_SYNC_LATENCY, M_SIGNAL_LATENCY, M_TENSOR_LATENCY, M_SHARED_LATENCY, M_L2_LATENCY = range(8, 13)
 M_STORE_LATENCY, M_DRAM_LATENCY, M_PORT_TICKS, M_GATHER_TICKS, M_STORE_TICKS, M_SHARED_TICKS = range(13, 19)
 M_L2_TICKS, M_L2_STORE_TICKS, M_DRAM_TICKS, M_L2_CAPACITY, M_MAX_CYCLES = range(19, 24)
-M_GATHER_LATENCY, M_DRAM_WRITE_TICKS, M_L2_TAKEN_TICKS, M_DRAM_QUEUE = range(24, 28)
+M_GATHER_LATENCY, M_DRAM_WRITE_TICKS, M_L2_CONTENTION, M_DRAM_QUEUE = range(24, 28)
 M_BLOCK_INTERVAL, M_ANSWER_INTERVAL = range(28, 30)
 N_FULL_ARRIVALS, N_EMPTY_ARRIVALS, N_PART_SIGNALS, N_BLOCK_M, N_BLOCK_N, N_BLOCK_K, N_ROLES = range(30, 37)
 N_SCHEDULE, N_BLOCKS, N_ITEMS, N_PANEL, N_TOKEN_BLOCKS, N_GATHER_BASE, N_BOX_BASE = range(37, 44)
 N_INDEX_BASE, N_A_WAYS, N_SEGMENTS, N_LEAVES = range(44, 48)
-G_L2_FREE, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(48, 55)
+G_L2_READS, G_DRAM_FREE, G_L2_BUSY, G_DRAM_BUSY, G_NEXT_BLOCK, G_PLACED, G_END = range(48, 55)
 G_OPERATIONS, G_INSTRUCTIONS, G_L2_BYTES, G_HIT_BYTES, G_MISS_BYTES, G_DRAM_BYTES = range(55, 61)
 G_L2_USED, G_RETIRED = range(61, 63)
 AT_CODE, AT_BOUNDS, AT_ROLE_WARPS, AT_ITEM, AT_FIRST_ITEM, AT_NEXT_ITEM, AT_WARP, AT_BLOCK = range(63, 71)
 AT_FULL, AT_EMPTY, AT_SYNC, AT_PART, AT_SM, AT_SEGMENT, AT_GROUP, AT_STALL, AT_WAKE, AT_WINNER = range(71, 81)
 AT_ROLE, AT_RANK, AT_READY, AT_ORDER, AT_ROW, AT_LOOK = range(81, 87)
-N_PANELS, N_PLACES, G_L2_STORE_FREE, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(87, 93)
-N_MOST_UNWRITTEN, G_UNWRITTEN, G_PREFETCHED, G_OTHERS_READ = range(93, 97)
-SCALARS = 97
+N_PANELS, N_PLACES, G_L2_STORES, G_L2_STORE_BUSY, N_ROWS_IN_L2, N_EARLY_SMS = range(87, 93)
+N_MOST_UNWRITTEN, G_UNWRITTEN, G_PREFETCHED, G_OTHERS_READ, G_L2_SINCE = range(93, 98)
+SCALARS = 98
 
 # Instruction columns: fields of `plan.program.Instruction`, in the units of `lower._row`
 I_OP, I_ISSUE, I_AMOUNT, I_PER_K16, I_AHEAD, I_WHEN, I_LEADER, I_TICKS, I_OPERAND, I_MULTICAST = range(10)
@@ -351,6 +351,25 @@ def _line_bytes(mem, ins, size):
 
 
 @inlined
+def _through_l2(mem, t, queue, other, busy, cost):
+    """Serve `cost` ticks of reads or of stores in L2 from cycle `t` on; return the tick at which they end.
+
+    Reads and stores have a queue each, so that a read does not wait for all stores of other blocks. `queue`
+    is the queue of the request, and `other` that of the other kind. They contain the ticks of work left at
+    tick `G_L2_SINCE`. While both have work, each tick of one kind needs c = `M_L2_CONTENTION` / 256 of a tick
+    of the other, so that both advance at the rate 1 / (1 + c).
+    """
+    now, contention = t << TICK_BITS, mem[M_L2_CONTENTION]
+    passed, both = now - mem[G_L2_SINCE], min(mem[queue], mem[other])
+    served = max((passed << 8) // (256 + contention), passed - (both * contention >> 8))
+    mem[queue] = max(mem[queue] - served, 0) + cost
+    mem[other] = max(mem[other] - served, 0)
+    mem[busy] += cost
+    mem[G_L2_SINCE] = now
+    return now + mem[queue] + (min(mem[queue], mem[other]) * contention >> 8)
+
+
+@inlined
 def _move(mem, sm, t, size, multicast, line_size):
     """Charge the SM's port with `size` bytes and L2 with `line_size` bytes; return the cycle when both end.
 
@@ -359,7 +378,7 @@ def _move(mem, sm, t, size, multicast, line_size):
     port = _serve(mem, sm + S_PORT_FREE, sm + S_PORT_BUSY, t, _cost(size, mem[M_PORT_TICKS]))
     line_size = line_size if multicast == 1 else (line_size + multicast - 1) // multicast
     mem[G_L2_BYTES] += line_size
-    l2 = _serve(mem, G_L2_FREE, G_L2_BUSY, t, _cost(line_size, mem[M_L2_TICKS]))
+    l2 = _through_l2(mem, t, G_L2_READS, G_L2_STORES, G_L2_BUSY, _cost(line_size, mem[M_L2_TICKS]))
     return _cycle(max(port, l2))
 
 
@@ -377,12 +396,6 @@ def _gather(mem, sm, t, size):
     """
     done = _serve(mem, sm + S_GATHER_FREE, sm + S_GATHER_BUSY, t, _cost(size, mem[M_GATHER_TICKS]))
     return _cycle(done) + mem[M_GATHER_LATENCY]
-
-
-@inlined
-def _stage_cycles(mem, size):
-    """Return the cycles for which `size` bytes of rows occupy the gather port, plus the gather latency."""
-    return _cycle(_cost(size, mem[M_GATHER_TICKS])) + mem[M_GATHER_LATENCY]
 
 
 # ---- conditions under which an instruction is executed
@@ -824,7 +837,8 @@ def _read_rows(mem, column, warp, ins, t, columns, first):
                 filled = max(filled, _touch(mem, t, base + panel, panel_rows * row_bytes, prefetch))
     if gathers and filled > t:
         # Data from DRAM pass the gather port after they have arrived in L2
-        done = max(done, filled - mem[M_DRAM_LATENCY] + _stage_cycles(mem, stage))
+        passing = _cycle(_cost(stage, mem[M_GATHER_TICKS])) + mem[M_GATHER_LATENCY]
+        done = max(done, filled - mem[M_DRAM_LATENCY] + passing)
     return max(done, filled)
 
 
@@ -912,36 +926,21 @@ def _release(mem, warp, ins, t):
 
 
 @inlined
-def _store_in_queue(mem, sm, t, size):
-    """Charge the store port with a store that alternates with pending gathers; return the tick of its end.
-
-    The store waits until as many bytes of pending gathers have passed as it has itself. The remaining gathers
-    are delayed by the store.
-    """
-    start = max(mem[sm + S_STORE_FREE], t << TICK_BITS)
-    waiting = max(mem[sm + S_GATHER_FREE] - start, 0)
-    cost = _cost(size, mem[M_STORE_TICKS])
-    done = start + cost + min(waiting, _cost(size, mem[M_GATHER_TICKS]))
-    mem[sm + S_STORE_FREE] = done
-    mem[sm + S_STORE_BUSY] += cost
-    mem[sm + S_GATHER_FREE] = max(mem[sm + S_GATHER_FREE], start) + cost
-    return done
-
-
-@inlined
 def _store(mem, sm, t, size, queued, line_size):
     """Charge the store port with `size` bytes and L2 with `line_size` bytes; return the cycle when both end.
 
-    Later reads are delayed by the part of this time in which L2 serves no reads
-    (`GpuSpec.l2_store_read_share`). The store does not wait for reads.
+    A `queued` store alternates with pending gathers: it waits until as many bytes of them have passed as it
+    has itself, and the remaining gathers are delayed by the store.
     """
+    start, cost = max(mem[sm + S_STORE_FREE], t << TICK_BITS), _cost(size, mem[M_STORE_TICKS])
+    done = start + cost
     if queued:
-        port = _store_in_queue(mem, sm, t, size)
-    else:
-        port = _serve(mem, sm + S_STORE_FREE, sm + S_STORE_BUSY, t, _cost(size, mem[M_STORE_TICKS]))
-    l2 = _serve(mem, G_L2_STORE_FREE, G_L2_STORE_BUSY, t, _cost(line_size, mem[M_L2_STORE_TICKS]))
-    mem[G_L2_FREE] = max(mem[G_L2_FREE], t << TICK_BITS) + _cost(line_size, mem[M_L2_TAKEN_TICKS])
-    return _cycle(max(port, l2))
+        done += min(max(mem[sm + S_GATHER_FREE] - start, 0), _cost(size, mem[M_GATHER_TICKS]))
+        mem[sm + S_GATHER_FREE] = max(mem[sm + S_GATHER_FREE], start) + cost
+    mem[sm + S_STORE_FREE] = done
+    mem[sm + S_STORE_BUSY] += cost
+    cost = _cost(line_size, mem[M_L2_STORE_TICKS])
+    return _cycle(max(done, _through_l2(mem, t, G_L2_STORES, G_L2_READS, G_L2_STORE_BUSY, cost)))
 
 
 @inlined

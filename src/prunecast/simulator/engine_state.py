@@ -37,6 +37,8 @@ class Machine(NamedTuple):
     ticks. `dram_queue` is the time, in SM cycles, in which DRAM reads `GpuSpec.dram_queue_bytes`.
     `block_interval` are the ticks between the starts of two blocks of the first wave, and `answer_interval`
     the cycles between the answers of L2 to two requests for a segment that DRAM has yet to deliver.
+    `l2_contention` are 256 times the ticks of L2 that a tick of reads needs while stores wait, or one of
+    stores while reads wait, in addition to its own.
     `partitions` and `slots` (for blocks) are per SM, `warps` and `stages` are per block. `policy` is a value
     of `simulate.POLICIES`, and `l2_capacity` is in bytes.
     """
@@ -67,7 +69,7 @@ class Machine(NamedTuple):
     max_cycles: int
     gather_latency: int
     dram_write_ticks: int
-    l2_taken_ticks: int
+    l2_contention: int
     dram_queue: int
     block_interval: int
     answer_interval: int

@@ -93,7 +93,7 @@ def _machine(context: LaunchContext, rules: MemoryRules, policy: int, clock_hz: 
         l2_store_ticks=ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz),
         dram_ticks=ticks_per_kib(gpu.dram_bytes_per_s / clock_hz) + written,
         dram_write_ticks=written,
-        l2_taken_ticks=round(gpu.l2_store_read_share * ticks_per_kib(gpu.l2_store_bytes_per_s / clock_hz)),
+        l2_contention=round(256 * gpu.l2_store_read_share),
         dram_queue=round(gpu.dram_queue_bytes / gpu.dram_bytes_per_s * clock_hz),
         block_interval=round(context.block_interval_s * clock_hz * engine.TICKS),
         answer_interval=ANSWER_CYCLES if context.block_interval_s else 0,

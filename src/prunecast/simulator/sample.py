@@ -111,7 +111,7 @@ def _machine(block: SampledBlock) -> Machine:
         l2_store_ticks=ticks_per_kib(block.store_bytes_per_clk),
         dram_ticks=0,
         dram_write_ticks=0,
-        l2_taken_ticks=0,
+        l2_contention=0,
         dram_queue=0,
         block_interval=block.block_interval * engine.TICKS,
         answer_interval=0,
