@@ -11,11 +11,18 @@ import pytest
 
 from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names, load_gpu
-from prunecast.hardware.check import MAY_BE_ZERO
+from prunecast.hardware.check import MAY_BE_ZERO, UNITS
 from prunecast.hardware.load import parse_spec
 from tests.hardware.published import PUBLISHED
 
 NAMES = sorted(PUBLISHED)
+ABSENT = (
+    *(f"tensor_{dtype}_fma_per_clk_per_sm" for dtype in ("fp16", "bf16", "tf32", "fp8", "int8")),
+    *("sparse_tensor_factor", "link_bytes_per_s", "shared_reserved_bytes_per_block"),
+    *("l2_line_cycles", "l2_second_line_share", "l2_split_sector_fetched_share", "l2_store_read_share"),
+    *("clock_activity_per_l2_byte_per_clk", "clock_activity_per_dram_byte_per_clk"),
+)
+"""Quantities of which a GPU may have none."""
 
 
 @pytest.fixture
@@ -232,21 +239,20 @@ class TestOneQuantity:
         document[quantity]["value"] = value
         assert f"{quantity}: value must be above 0, got {value}" in complaint(tmp_path, document)
 
-    @pytest.mark.parametrize(
-        "quantity",
-        [
-            "shared_reserved_bytes_per_block",
-            "tensor_bf16_fma_per_clk_per_sm",
-            "tensor_tf32_fma_per_clk_per_sm",
-            "sparse_tensor_factor",
-            "clock_activity_per_l2_byte_per_clk",
-        ],
-    )
+    @pytest.mark.parametrize("quantity", ABSENT)
     def test_zero_means_that_there_is_none(self, tmp_path, document, quantity):
-        document[quantity]["value"] = 0
+        document.setdefault(quantity, {**document["sm_count"], "unit": UNITS[quantity]})["value"] = 0
         assert getattr(load_gpu(write_toml(tmp_path / "mine.toml", document)), quantity) == 0
         document[quantity]["value"] = -1
         assert f"{quantity}: value must be 0 or more, got -1" in complaint(tmp_path, document)
+
+    @pytest.mark.parametrize("quantity", sorted({*UNITS} - {*ABSENT}))
+    def test_every_other_quantity_is_above_zero(self, tmp_path, document, quantity):
+        if isinstance(document[quantity]["value"], list):
+            document[quantity]["value"][-1] = 0
+        else:
+            document[quantity]["value"] = 0
+        assert f"{quantity}: " in complaint(tmp_path, document)
 
     def test_fraction_of_a_count(self, tmp_path, document):
         document["sm_count"]["value"] = 131.5

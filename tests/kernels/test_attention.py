@@ -163,6 +163,40 @@ def test_operands_that_exceed_l2_come_from_dram_and_others_only_if_cold(
     assert dram_bytes(work, H100, cold) == (queries + keys if in_dram is None else in_dram)
 
 
+@pytest.mark.parametrize(
+    ("changes", "seen", "new", "cached"),
+    [
+        ({}, 10, 3, 7),
+        ({"window": 4}, 7, 3, 4),  # the first of three tokens sees four before it
+        ({"window": 99}, 10, 3, 7),
+        ({"queries": 10}, 10, 10, 0),
+        ({"queries": 10, "is_causal": False}, 10, 0, 0),  # an encoder: keys of this very pass
+        ({"is_causal": False}, 10, 0, 10),  # keys of another sequence
+    ],
+)
+def test_bytes_of_a_call_by_hand(changes: dict[str, int], seen: int, new: int, cached: int) -> None:
+    """2 sequences, 8 heads and 4 of keys with 64 features of 2 bytes: read x and keys, and write y."""
+    shape = Attention(2, 3, 10, 8, 4, 64, is_causal=True)._replace(**changes)
+    work = work_of(kernel_for(shape, H100, "engine"), shape, H100)
+    key_and_value = 2 * 2 * 4 * 64 * 2
+    assert work.query_bytes == 2 * shape.queries * 8 * 64 * 2 * 2
+    assert (work.key_bytes, work.new_key_bytes, work.cached_key_bytes) == (
+        seen * key_and_value,
+        new * key_and_value,
+        cached * key_and_value,
+    )
+
+
+def test_two_products_need_two_operations_for_each_pair_of_tokens_and_feature() -> None:
+    shape = Attention(2, 3, 10, 8, 4, 64, is_causal=False)
+    assert shape.flops == 2 * (2 * 2 * 8 * 3 * 10 * 64)
+
+
+def test_parts_of_split_keys_write_a_sum_in_fp32_for_each_feature_and_read_it_again() -> None:
+    work = work_of("FlashAttention 3", Attention(1, 1, 32768, 32, 8, 128, is_causal=True), H100)
+    assert work.partial_bytes == 2 * work.splits * 32 * 128 * 4
+
+
 def test_a_window_reads_no_more_than_all_keys() -> None:
     whole = Attention(8, 1, 8192, 32, 8, 128, is_causal=True)
     windowed = whole._replace(window=128)

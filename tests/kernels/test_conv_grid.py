@@ -47,6 +47,22 @@ def test_overlapping_rows_give_the_convolution(grid, seed):
     np.testing.assert_allclose(images_of(grid, filters.reshape(2, -1) @ b), wanted, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(("size", "border"), [(1, 1), (3, 1), (5, 2), (7, 3)])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("images", "stored"), [(1, 8), (8, 8), (9, 16)])
+def test_images_of_a_network_have_the_narrowest_border_that_filters_and_readers_need(
+    size, border, stride, images, stored
+):
+    """Readers of the output need one pixel; eight images of fp16 fill a copy of 16 bytes."""
+    conv = ConvShape.square(4, 14, size, stride=stride, batch=images)
+    grid = ConvGrid.of_network(conv)
+    assert (grid.border, grid.output_border) == (border, border if stride == 1 else 1)
+    assert grid.conv == replace(conv, batch=stored)
+    if border > 1:
+        with pytest.raises(BadInput, match="reach across a border"):
+            ConvGrid(conv=conv, border=border - 1)
+
+
 @given(grid=grids())
 def test_columns_of_the_border_are_those_that_images_leave_out(grid):
     conv = grid.conv

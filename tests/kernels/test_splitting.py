@@ -1,5 +1,7 @@
 """When tiles are cut: only if blocks would otherwise finish far apart, and never into crumbs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from prunecast.hardware import load_gpu
 from prunecast.hardware.occupancy import occupancy
 from prunecast.kernels.tile.configs import tile_configs
-from prunecast.kernels.tile.item_cost import item_cost, item_times
+from prunecast.kernels.tile.item_cost import chain_cycles, item_cost, item_times
 from prunecast.kernels.tile.tile_plan import items_of
 from prunecast.plan.assignment import (
     ItemCost,
@@ -90,6 +92,29 @@ def test_one_item_by_hand():
     # A producer sets itself up (300), finds its item (300), waits for indices (500); the block starts (500)
     assert cost.start == 300 + 300 + 500 + 500
     assert cost.fix_up == 4.0 * (128 * 256 * 4 / 64 + 200)
+
+
+@pytest.mark.parametrize(("warps", "turns"), [(4, 1), (6, 2), (8, 2)])
+@pytest.mark.parametrize(("path", "stored"), [("mma", 0), ("registers", 30 + 4096 / 128)])
+def test_a_step_of_warps_that_copy_and_multiply_by_hand(warps, turns, path, stored):
+    """Two k16 of 8 instructions, one read of 512 bytes, 3 others, and 4096 copied bytes, read and written.
+
+    The warps of a scheduler issue in turn; their reads pass one port of 128 B/cycle after a latency of 30.
+    A copy through registers is stored after another latency. A step ends with a barrier of 20 cycles.
+    """
+    config = SimpleNamespace(
+        consumer_warps=warps,
+        operand_bytes_per_warp_per_k16=512,
+        share_bytes_per_k16=4096,
+        instructions_per_k16=8,
+        tensor_path=path,
+        shape=SimpleNamespace(block_k=32),
+    )
+    issues = 8 + 1 + 2 * 4096 / warps / 512 + 3
+    expected = 2 * (30 + warps * 512 / 128 + stored + turns * issues) + 20
+    assert chain_cycles(config, 100.0, toy_gpu()) == pytest.approx(expected)
+    assert chain_cycles(config, 100.0, toy_gpu(), walk=7.0) == pytest.approx(expected + 7)
+    assert chain_cycles(config, 2000.0, toy_gpu()) == 2000 / turns
 
 
 def test_blocks_that_share_an_sm_slow_each_others_steps_down():

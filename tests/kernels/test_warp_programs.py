@@ -98,10 +98,26 @@ def test_copies_through_registers_store_in_shared_memory_what_they_loaded():
         assert stored_ahead.amount * programs[0].warps == loaded
 
 
-def test_a_step_multiplies_the_whole_tile_and_only_kept_weights():
-    for v, order in CASES:
-        fma = v.shape.block_m * v.shape.block_n * 16 // (2 if v.is_sparse else 1)
-        assert total(bound_programs(v, order), "step", (Op.MMA, Op.BLOCKING_MMA), 16) == fma
+@pytest.mark.parametrize("columns", [16, 32, 64])
+def test_a_step_multiplies_the_whole_tile_and_only_kept_weights(columns):
+    cases = [(v, order) for v, order in CASES if columns <= v.shape.block_k]
+    assert cases
+    for v, order in cases:
+        fma = v.shape.block_m * v.shape.block_n * columns // (2 if v.is_sparse else 1)
+        assert total(bound_programs(v, order), "step", (Op.MMA, Op.BLOCKING_MMA), columns) == fma
+
+
+def test_cycles_that_are_fitted_per_16_columns_are_charged_for_each_of_them():
+    charged = {
+        (charge.name, ins.per_k16)
+        for v, order in CASES
+        for program in warp_programs(v, order)
+        for ins in program.step
+        for charge in ins.charges
+        if charge.name.endswith("per_k16")
+    }
+    assert {name for name, _ in charged} >= {"refill_wait_per_k16", "edge_wait_per_k16"}
+    assert all(is_repeated for _, is_repeated in charged)
 
 
 def test_an_item_writes_its_tile_or_its_sums_once():
@@ -124,6 +140,13 @@ def test_only_gathering_kernels_load_indices():
             ins for p in bound_programs(v, order) for ins in (*p.begin, *p.step) if ins.op is Op.LOAD_INDEX
         ]
         assert bool(loads) == (order == "gather")
+
+
+@pytest.mark.parametrize("columns", [16, 32])
+def test_a_step_that_gathers_loads_four_bytes_of_index_for_each_column(columns):
+    for v, order in CASES:
+        loaded = total(bound_programs(v, order), "step", (Op.LOAD_INDEX,), columns)
+        assert loaded == (4 * columns if order == "gather" else 0)
 
 
 def test_fitted_waits_are_in_addition_to_the_instructions():

@@ -34,6 +34,23 @@ def test_what_is_written_is_read(tmp_path):
     assert run.rows == (ROW, marked, unnamed)
 
 
+def test_a_row_that_was_not_measured_has_no_time_and_no_samples(tmp_path):
+    (run,) = read_runs(
+        write(tmp_path / "a.csv", Measurement(case=CASE, kernel="csr", marks=("skipped: no room",)))
+    )
+    (row,) = run.rows
+    assert (row.seconds, row.samples, row.excess, row.board_spread) == (None, 0, None, None)
+    assert not row.usable
+
+
+@pytest.mark.parametrize(
+    ("marks", "usable"),
+    [((), True), (("spread",), True), (("wrong",), False), (("spread", "throttled"), False)],
+)
+def test_rows_with_a_wrong_result_or_of_a_hot_gpu_are_not_used(marks, usable):
+    assert dataclasses.replace(ROW, marks=marks).usable == usable
+
+
 def test_several_runs_share_a_file(tmp_path):
     later = dataclasses.replace(HEADER, date="2026-11-21T00:00:00+00:00")
     runs = Run(header=HEADER, rows=(ROW,)), Run(header=later, rows=(dataclasses.replace(ROW, samples=9),))

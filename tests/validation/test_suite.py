@@ -1,11 +1,14 @@
+from dataclasses import replace
+
 import pytest
 
 from prunecast.errors import BadInput
 from prunecast.launch import USUAL
-from prunecast.validation.case import parse_distribution
+from prunecast.validation.case import LARGEST, check_case, parse_distribution
 from prunecast.validation.records import read_runs
 from prunecast.validation.suite import load_suite
 from prunecast.validation.validate import bundled_records
+from tests.validation.tiny_run import CASE
 
 ONE = """
 schema = 1
@@ -146,6 +149,25 @@ def test_bad_suites_are_refused_by_name(tmp_path, change, named):
         suite(tmp_path, ONE.replace(*change))
     assert named in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "beyond"),
+    [
+        *((side, 1, 0) for side in ("m", "k", "n")),
+        ("m", LARGEST // CASE.k, LARGEST // CASE.k + 1),
+        ("n", LARGEST, LARGEST + 1),
+        ("seed", 0, -1),
+        ("sparsity", 0.0, -0.01),
+        ("sparsity", 0.999, 1.0),
+        ("kernels", ("stspmm",), ()),
+    ],
+)
+def test_numbers_of_a_case_have_limits(name, last, beyond):
+    allowed = replace(CASE, **{name: last})
+    assert check_case(allowed, "case 1") is allowed
+    with pytest.raises(BadInput, match=f"^case 1: .*{name}"):
+        check_case(replace(CASE, **{name: beyond}), "case 1")
 
 
 def test_a_case_twice_is_refused(tmp_path):
