@@ -134,9 +134,9 @@ def _shapes(table: "PredictionTable", phases: "Sequence[Phase]") -> list[Cells]:
 
     Names of layers are shortened so that a line has at most `WIDTH` characters.
     """
-    groups: dict[tuple[int, int, int], list[Sequence[Prediction]]] = {}
-    for rows in table.layers():
-        groups.setdefault((rows[0].m, rows[0].k, rows[0].n), []).append(rows)
+    groups: dict[tuple[int, int, int], list[tuple[Prediction, Prediction]]] = {}
+    for rows, best in zip(table.layers(), table.best(), strict=True):
+        groups.setdefault((best.m, best.k, best.n), []).append((rows[0], best))
     found = [_shape(table, phases, size, layers) for size, layers in groups.items()]
     others = (max(len(name), *(len(line[name]) for line in found)) for name in found[0] if name != "layer")
     room = max(SHORTEST_NAME, WIDTH - 2 - sum(2 + width for width in others))
@@ -147,17 +147,16 @@ def _shape(
     table: "PredictionTable",
     phases: "Sequence[Phase]",
     size: tuple[int, int, int],
-    layers: "list[Sequence[Prediction]]",
+    layers: "list[tuple[Prediction, Prediction]]",
 ) -> Cells:
-    from prunecast.codesign.table import fastest
-
-    best = [fastest(rows) for rows in layers]
+    """Return the line of layers of one shape, given the dense row and the chosen row of each."""
+    dense, best = zip(*layers, strict=True)
     runs = [table.runs.get(row.layer, 1.0) for row in best]
     share = next((p.run.share for p in phases if best[0].layer.endswith(f" {p.run.label}")), 1.0)
     (kernel, pattern), _ = Counter((row.kernel, row.pattern) for row in best).most_common(1)[0]
     seconds = [
         sum(often * row.seconds for often, row in zip(runs, rows, strict=True)) / sum(runs)
-        for rows in ([rows[0] for rows in layers], best)
+        for rows in (dense, best)
     ]
     return {
         "layer": best[0].layer.removesuffix(".weight"),

@@ -81,6 +81,8 @@ def _show_predictions(table: "PredictionTable", page: "Page", *, details: bool) 
     """Print a table of predictions; for a whole model its summary, and the table only with `details`."""
     if table.whole is not None:
         show_model(table, table.whole, page)
+        for remark in table.whole.remarks:
+            page.say(f"note: {remark}")
         if not details:
             page.say(*_notes(table.best(), [skipped for skipped in table.skipped if skipped.kernel is None]))
             page.say("Every kernel of every layer, with intervals and crossovers: --details")

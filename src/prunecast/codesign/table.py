@@ -63,8 +63,12 @@ class PredictionTable(Sequence[Prediction], Result):
             yield tuple(row for row in self.predictions if row.layer == name)
 
     def best(self) -> list[Prediction]:
-        """Return the prediction of the fastest kernel of each layer."""
-        return [fastest(rows) for rows in self.layers()]
+        """Return the prediction of one kernel of each layer: the fastest one, or that of `whole.best`."""
+        chosen = {} if self.whole is None else self.whole.kernels
+        return [
+            next((row for row in rows if row.kernel == chosen.get(row.layer)), None) or fastest(rows)
+            for rows in self.layers()
+        ]
 
     def total(self, rows: Sequence[Prediction]) -> float:
         """Return the sum over `rows` of a row's seconds times the number of runs of its layer in a pass."""
@@ -152,9 +156,13 @@ class PredictionTable(Sequence[Prediction], Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes of the predictions without repetitions, then the skipped layers with their reasons."""
+        """Remarks on the whole model and notes of the predictions, then skipped layers with their reasons."""
         notes = dict.fromkeys(note for row in self for note in row.note.split("; ") if note)
-        return (*notes, *(f"{one.layer}: {one.reason}" for one in self.skipped))
+        return (
+            *(() if self.whole is None else self.whole.remarks),
+            *notes,
+            *(f"{one.layer}: {one.reason}" for one in self.skipped),
+        )
 
     @property
     def headlines(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from prunecast.codesign.layer_job import LayerJob, kernel_interval
 from prunecast.codesign.prediction import Prediction
+from prunecast.codesign.whole_choice import Rows, dense_remark, fastest_rows
 from prunecast.hardware import GpuSpec
 from prunecast.hardware.power import LaunchPower, launch_power
 from prunecast.kernels import DTYPE_BYTES, KERNELS, plan_dense
@@ -139,6 +140,10 @@ class WholeModel(NamedTuple):
 
     phases: tuple[Phase, ...]
     gpu: GpuSpec
+    kernels: Mapping[str, str]
+    """Row of the prediction table -> its kernel in `best`, with which the whole pass is fastest."""
+    remarks: tuple[str, ...] = ()
+    """Lines for the user on the choice of kernels."""
     price: float | None = None
     """Price of an hour of one GPU, if it is known."""
 
@@ -170,6 +175,8 @@ class WholeModel(NamedTuple):
                 for name, time in (("dense", self.dense), ("best", self.best))
             },
             "gpu_memory_bytes": self.gpu.dram_bytes,
+            "kernels": dict(self.kernels),
+            "remarks": list(self.remarks),
             "phases": [
                 {
                     **phase.run._asdict(),
@@ -231,18 +238,28 @@ def whole_model(
     predictions : predictions of all layers with all kernels
     price : price of one GPU for an hour, in any currency
     """
-    dense = {row.layer: row for row in predictions if KERNELS[row.kernel].is_baseline}
-    best: dict[str, Prediction] = {}
     passes, graphs = job.workload.passes, job.workload.graphs
     # With few tokens, torch always packs tiles for the kernel `small-n`, even if the kernel for many tokens
     # would be faster: see `torch.layer_plans.plan_for`
     is_torch = job.workload.runtime == "torch"
     few = {row.layer for row in predictions if row.kernel == SMALL_N and is_torch}
+    rows_of: dict[str, list[Prediction]] = {}
     for row in predictions:
-        if row.kernel in OF_MANY_TOKENS and row.layer in few:
-            continue
-        best[row.layer] = min(best.get(row.layer, row), row, key=lambda one: one.seconds)
+        if row.kernel not in OF_MANY_TOKENS or row.layer not in few:
+            rows_of.setdefault(row.layer, []).append(row)
+    dense = {name: rows[0] for name, rows in rows_of.items()}
     unpredicted = cache(partial(_dense_product, job))  # products of several passes run once
+
+    def seconds(place: int, rows: Rows) -> float:
+        return _time(job, place, _products(job, place, rows, unpredicted)).seconds
+
+    alone = {name: min(rows, key=lambda row: row.seconds) for name, rows in rows_of.items()}
+    best: dict[str, Prediction] = {}
+    remarks = []
+    for place, graph in enumerate(graphs):
+        layers = [layer for layer in job.launches.layers.values() if layer.in_pass == place]
+        best |= fastest_rows(layers, rows_of, graph, partial(seconds, place))
+        remarks.append(dense_remark(layers, alone, best, (seconds(place, alone), seconds(place, best))))
     outcomes = [
         _outcomes(job, [_products(job, place, rows, unpredicted) for place in range(len(passes))])
         for rows in (dense, best)
@@ -255,7 +272,9 @@ def whole_model(
         and any(o.elements_kept or (o.attention is not None and o.attention.is_causal) for o in graph)
         for run, graph in zip(passes, graphs, strict=True)
     ]
-    return WholeModel(tuple(map(Phase, passes, *outcomes, has_images, generates)), job.engine.gpu, price)
+    phases = tuple(map(Phase, passes, *outcomes, has_images, generates))
+    kernels = {name: row.kernel for name, row in best.items()}
+    return WholeModel(phases, job.engine.gpu, kernels, tuple(filter(None, remarks)), price)
 
 
 def _products(
@@ -309,6 +328,21 @@ def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
     return float(DTYPE_BYTES[job.launches.dtype or "fp16"] * m * k)
 
 
+def _time(job: LayerJob, place: int, of_pass: Mapping[str, _ProductTime]) -> ModelTime:
+    """Return the time of one pass, given the time of each of its products."""
+    graph = job.workload.graphs[place]
+    sparse = frozenset(name for name, product in of_pass.items() if product.is_sparse)
+    return model_time(
+        graph,
+        job.engine.gpu,
+        {name: graph[name].runs * product.seconds for name, product in of_pass.items()},
+        sparse=sparse,
+        unfused=frozenset(name for name in sparse if not KERNELS[of_pass[name].kernel].fuses_in_torch),
+        conditions=job.engine.conditions,
+        dtype=job.launches.dtype or "fp16",
+    )
+
+
 def _outcomes(job: LayerJob, products: Sequence[Mapping[str, _ProductTime]]) -> list[PassOutcome]:
     """Return the outcome of each pass, given the time and bytes of its products.
 
@@ -321,17 +355,9 @@ def _outcomes(job: LayerJob, products: Sequence[Mapping[str, _ProductTime]]) -> 
             forms.setdefault(name, {})[product.kernel] = product.packed_bytes
     resident = {name: sum(sizes.values()) for name, sizes in forms.items()}
     outcomes = []
-    for run, graph, of_pass in zip(job.workload.passes, job.workload.graphs, products, strict=True):
-        sparse = frozenset(name for name, product in of_pass.items() if product.is_sparse)
-        time = model_time(
-            graph,
-            job.engine.gpu,
-            {name: graph[name].runs * product.seconds for name, product in of_pass.items()},
-            sparse=sparse,
-            unfused=frozenset(name for name in sparse if not KERNELS[of_pass[name].kernel].fuses_in_torch),
-            conditions=job.engine.conditions,
-            dtype=dtype,
-        )
+    runs = zip(job.workload.passes, job.workload.graphs, products, strict=True)
+    for place, (run, graph, of_pass) in enumerate(runs):
+        time = _time(job, place, of_pass)
         lower = sum(
             (graph[name].runs * (one.seconds - one.low_s) for name, one in of_pass.items()), time.below_s
         )
