@@ -1,17 +1,22 @@
 """Bytes of weights that blocks request before their first rows of B."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prunecast.choice import fastest_plan
 from prunecast.hardware import load_gpu
+from prunecast.kernels import KERNELS
+from prunecast.kernels.small_n.configs import SmallConfig
 from prunecast.launch import launch_context
-from prunecast.models.block_times import block_times
+from prunecast.models.block_times import DRAM_GRAIN, block_times, dram_busy_cycles
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
-from prunecast.models.roofline import look_up
-from prunecast.models.waves import later_burst_cycles, unit_costs
+from prunecast.models.roofline import estimate, look_up
+from prunecast.models.waves import first_burst_cycles, later_burst_cycles, unit_costs
+from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.program import Instruction, Op, WarpProgram
+from prunecast.simulator import simulate
 from tests.models.hand_plans import hand_plan, tile_map
 from tests.toy_gpu import toy_gpu
 
@@ -69,3 +74,42 @@ def test_only_blocks_of_the_first_wave_queue_after_the_weights_of_all():
     assert (alone[:first] == times.first).all()
     later = later_burst_cycles(waves, np.ones(waves.plan.blocks))
     assert np.allclose(alone[first:], times.refill + later, rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize(("rows", "block_n"), [(256, 8), (256, 16), (4096, 8), (4096, 16), (12800, 16)])
+def test_first_rows_of_b_follow_the_weights_of_all_blocks(rows, block_n):
+    """One DRAM serves all weights of the first wave, then rows of B; later blocks find it idle.
+
+    256 rows of 256 columns are 0.1 us of DRAM, less than a latency; 4,096 rows are 1.6 us. 12,800 rows are
+    more blocks than the GPU holds at once.
+    """
+    gpu = load_gpu("a100-sxm4-80gb")
+    plan = KERNELS["small-n"].plan(
+        dense_tile_map(rows, 256, 16), 8, "fp16", gpu, config=SmallConfig(16, block_n, 6, 8)
+    )
+    case = look_up(launch_context(plan, gpu))
+    (worker,) = case.context.programs
+    at_once = case.blocks_in_flight
+    assert at_once == min(plan.blocks, case.context.held)
+    requested = gpu.block_start_cycles + sum(i.issue for i in worker.start)
+    # A column of a tile has 16 weights and an index, each of two bytes
+    served = at_once * 256 * (16 + 1) * 2 / gpu.dram_bytes_per_s * gpu.max_clock_hz
+    assert abs(dram_busy_cycles(case) - requested - served) <= DRAM_GRAIN / 2
+    assert first_burst_cycles(case) == 0.0
+    times = block_times(case)
+    rows_arrive = requested + served + gpu.dram_latency_cycles
+    assert (times.first >= rows_arrive - DRAM_GRAIN).all()
+    assert (times.refill <= times.first).all()
+    if block_n == 16:
+        assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.06)
+
+
+def test_weights_that_token_ranges_share_are_served_once():
+    gpu, config = load_gpu("a100-sxm4-80gb"), SmallConfig(16, 16, 6, 8)
+    one, four = (
+        look_up(launch_context(KERNELS["small-n"].plan(kept, n, "fp16", gpu, config=config), gpu))
+        for kept in (dense_tile_map(1024, 256, 16),)
+        for n in (16, 64)
+    )
+    assert 4 * one.plan.blocks == four.plan.blocks == four.blocks_in_flight
+    assert dram_busy_cycles(four) == dram_busy_cycles(one) > 0

@@ -29,8 +29,6 @@ from prunecast.models.roofline import estimate, look_up
 from prunecast.models.waves import (
     BURST_SHARE,
     LATER_BURST_SHARE,
-    QUEUED_INDEX_SHARE,
-    WEIGHTS_BURST_SHARE,
     first_burst_cycles,
     later_burst_cycles,
     place_blocks,
@@ -282,16 +280,19 @@ def test_blocks_that_copy_and_multiply_wait_for_the_first_stages_of_all(steps, i
     assert slow >= fast + burst
 
 
-def test_blocks_that_load_weights_before_rows_of_b_wait_for_these_only():
+def test_blocks_that_copy_through_registers_wait_for_the_weights_of_one_step_only():
     # Two tiles of four k-steps; a block loads the weights of the first step, 2 KiB, before its rows of B
     (worker,) = one_role_programs(2)
+    ahead = Instruction(Op.LOAD_B, 0, per_k16=True, ahead=1)
+    registers = replace(worker, step=(*worker.step, ahead))
     before = (Instruction(Op.LOAD_A, 2048), Instruction(Op.LOAD_B, 0))
     plans = [
-        hand_plan([256] * 2, 64, programs=(replace(worker, begin=begin),), stages=2, shared_bytes=LARGE)
+        hand_plan([256] * 2, 64, programs=(replace(registers, begin=begin),), stages=2, shared_bytes=LARGE)
         for begin in ((), before)
     ]
     ring, weights = (first_burst_cycles(look_up(launch_context(plan, toy_gpu()))) for plan in plans)
     case = look_up(launch_context(plans[1], toy_gpu()))
+    assert case.context.copies_through_registers
     loaded = worker.warps * 2048 * 2 / case.traffic.a_bytes
     assert weights == pytest.approx(BURST_SHARE * loaded * case.first_reads_s * toy_gpu().max_clock_hz)
     assert 0 < weights < ring
@@ -385,23 +386,6 @@ def test_few_remaining_blocks_of_a_last_wave_go_to_one_sm_each(m, n, blocks):
     plan = fastest_plan("dense", dense_tile_map(m, 512, 64), n, "fp32", gpu)
     assert plan.blocks == blocks
     assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.04)
-
-
-@pytest.mark.parametrize("rows", [256, 4096])
-@pytest.mark.parametrize(("block_n", "meanwhile"), [(16, 1.0), (8, QUEUED_INDEX_SHARE)])
-def test_blocks_of_small_n_wait_for_weights_beyond_the_latency_of_their_indices(rows, block_n, meanwhile):
-    """256 rows of 256 columns are 0.1 us of DRAM on an A100, less than a latency; 4,096 rows are 1.6 us.
-
-    Blocks of 8 tokens load column indices after the weights, so that these are in DRAM's queue, too.
-    """
-    gpu = load_gpu("a100-sxm4-80gb")
-    kept, config = dense_tile_map(rows, 256, 16), SmallConfig(16, block_n, 6, 8)
-    case = look_up(launch_context(KERNELS["small-n"].plan(kept, 8, "fp16", gpu, config=config), gpu))
-    weights_cycles = case.first_reads_s * gpu.max_clock_hz
-    assert (weights_cycles > gpu.dram_latency_cycles) == (rows == 4096)
-    assert case.traits.queues_indices == (block_n == 8)
-    expected = WEIGHTS_BURST_SHARE * max(weights_cycles - meanwhile * gpu.dram_latency_cycles, 0.0)
-    assert first_burst_cycles(case) == pytest.approx(expected)
 
 
 def test_dram_writes_c_of_the_launch_before_while_blocks_start():

@@ -31,7 +31,7 @@ ROWS_GRAIN = 8
 """Rows of items are rounded up to multiples of `block_m` / `ROWS_GRAIN`, so that items share samples. Kind:
 choice, rounding."""
 DRAM_GRAIN = 64
-"""Cycles to which the DRAM time of a prefetch is rounded, so that launches share samples. Kind: choice,
+"""Cycles to which the result of `dram_busy_cycles` is rounded, so that launches share samples. Kind: choice,
 rounding."""
 WAIT_GRAIN = 16
 """Cycles to which the result of `_step_wait_cycles` is rounded, so that launches share samples; an eighth of
@@ -168,7 +168,7 @@ def _sampled(case: Case) -> _Blocks:
         store_bytes_per_clk=1.0,  # `block_times` replaces it for each kind of item
         read_latency=gpu.dram_latency_cycles,
         b_in_l2=context.weights_evict_first,
-        dram_busy=_prefetch_cycles(case),
+        dram_busy=dram_busy_cycles(case),
         block_interval=round(context.block_interval_s * gpu.max_clock_hz * gpu.sm_count),
     )
     if context.co_resident:
@@ -318,17 +318,23 @@ def _first_reads(case: Case) -> float:
     return float(1.0 - (1.0 - first) ** (plan.shape.block_k / max(warps, 1)))
 
 
-def _prefetch_cycles(case: Case) -> int:
-    """Return the cycles in which DRAM reads weights before the first rows of B, for co-resident launches.
+def dram_busy_cycles(case: Case) -> int:
+    """Return the cycle until which DRAM reads weights before the first rows of B of the first wave.
 
-    These are the weights that blocks of the next launch prefetch, and the first weights of this launch. The
-    result is 0 for other launches.
+    Blocks of co-resident launches begin when DRAM serves the weights that the next launch prefetches; the
+    first weights of this launch follow. Blocks of other launches request their weights after start and
+    set-up. The result is 0 if no weights are requested first.
     """
-    context, gpu = case.context, case.gpu
-    if not context.co_resident:
+    context, gpu, begun = case.context, case.gpu, 0.0
+    if not (context.co_resident or case.weights_first):
         return 0
     size = posted_bytes(context) + unposted_bytes(context, case.blocks_in_flight)
-    return DRAM_GRAIN * round(size * gpu.max_clock_hz / gpu.dram_bytes_per_s / DRAM_GRAIN)
+    if case.weights_first:
+        set_up = max((i.issue for program in context.programs for i in program.start), default=0)
+        begun = case.before_data - gpu.dram_latency_cycles + set_up
+        # Items of a tile share the read of its weights
+        size = min(size / max(float(case.amounts.total[Quantity.A]), 1.0), 1.0) * case.traffic.a_bytes
+    return DRAM_GRAIN * round((begun + size * gpu.max_clock_hz / gpu.dram_bytes_per_s) / DRAM_GRAIN)
 
 
 def _rounded_rows(case: Case) -> np.ndarray:
@@ -343,10 +349,12 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
     """Return the times of items that differ only in their number of columns; each field is (items,)."""
     context = case.context
     first = refill = later = _cycles(blocks, item, steps, ALONE)
-    if context.co_resident and case.plan.blocks > case.blocks_in_flight:
+    refills = blocks
+    if case.plan.blocks > case.blocks_in_flight and blocks.near.sampled.dram_busy:
         # DRAM serves no other requests when these blocks start
         near, far = (_block(one.sampled._replace(dram_busy=0)) for one in (blocks.near, blocks.far))
-        refill = _cycles(blocks._replace(near=near, far=far), item, steps, ALONE)
+        refills = blocks._replace(near=near, far=far)
+        refill = _cycles(refills, item, steps, ALONE)
     if case.plan.item_count > case.plan.blocks:
         # Producer warps that run ahead hide the latency of the data of the next item
         found = blocks._replace(far=blocks.near) if case.traits.runs_ahead else blocks
@@ -361,8 +369,8 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
             in_l2 = blocks.near.cycles(item, SampledRun(context.crowd, context.crowd), steps)
             led = np.maximum(in_l2, fewer) / context.crowd
             first_demand += blocks.led_share * np.minimum(led - first_demand, 0.0)
-        demand = _demand_later(case, blocks, item, steps, first_demand)
-        if case.plan.schedule is not Schedule.STATIC:
+        demand = _demand_later(case, refills, item, steps, first_demand)
+        if case.plan.schedule is not Schedule.STATIC and refills is blocks:
             first_demand = demand
     near = blocks.near
     # Warps that wait have no data earlier, so that items of few k-steps read until later than `tail` says

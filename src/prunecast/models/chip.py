@@ -153,9 +153,10 @@ def chip_ends(
     queues = case.traits.waits and not case.context.copies_through_registers and not blocks_hide_waits
     # Blocks with three stages, whose warps copy and multiply, request a k-step two k-steps before they need
     # it. Its wait in DRAM's queue delays them only if DRAM is always busy. Small-n waits for all weights that
-    # it has requested. The norm is fitted to blocks with producer warps
-    hides_queue = not case.traits.runs_ahead and not case.traits.waits_for_weights
-    hides_queue &= case.plan.resources.stages >= DEEP_STAGES
+    # it has requested. With one token, rows of B arrive after all weights, so that block times contain the
+    # wait. The norm is fitted to blocks with producer warps
+    hides_queue = case.plan.resources.stages >= DEEP_STAGES or case.weights_first
+    hides_queue &= not case.traits.runs_ahead and not case.traits.waits_for_weights
     parts = _in_parts(case, shares) if queues or case.context.copies_through_registers else shares
     behind = float(sm_finish.max()) - float(fetched.max())
     return ChipEnds(

@@ -5,6 +5,9 @@ LOAD_A instruction with `posted` set represents the prefetch by the next launch,
 launch. If a launch of a tile kernel has one wave, DRAM serves the prefetch of all blocks before the first
 rows of B. If SMs are free during the preceding launch, the blocks that start early on them already have their
 weights when they may read B.
+
+Blocks of small-n, and of balanced with one token, request weights first in other launches, too. All blocks of
+the first wave do so at once, and DRAM serves these requests before the first rows of B.
 """
 
 from itertools import takewhile

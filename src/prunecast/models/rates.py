@@ -1,6 +1,7 @@
 """Peak rates of one SM for a plan (the ceilings of its roofline), and properties of warp programs."""
 
 from functools import lru_cache
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -74,9 +75,8 @@ class ProgramTraits(NamedTuple):
     """True if producer warps (which only fetch) start the next item while consumer warps finish this one."""
     waits_for_weights: bool
     """True if warps request weights, then column indices, and wait for both before they request rows of B."""
-    queues_indices: bool
-    """True if warps load the column indices of their first rows of B after weights. Other warps have these
-    indices by the time at which weights arrive (`kernels/small_n/programs.py`, `FROM_DRAM`)."""
+    weights_first: bool
+    """True if warps request weights before their first rows of B."""
     waits: bool
     """True if warps wait for data or for other warps before the end of their block. False for CSR, whose
     warps go on with later elements, so that delays at DRAM cost nothing until DRAM is always busy."""
@@ -99,19 +99,14 @@ def program_traits(programs: tuple[WarpProgram, ...]) -> ProgramTraits:
             for program in programs
             for place, i in enumerate(program.begin)
         ),
-        queues_indices=any(_loads_index_before_rows(program) for program in programs),
+        weights_first=any(
+            i.op is Op.LOAD_A for p in programs for i in takewhile(lambda i: i.op is not Op.LOAD_B, p.begin)
+        ),
         waits=any("WAIT" in i.op.name for p in programs for i in (*p.begin, *p.fill, *p.step, *p.end)),
         waits_for_parts=any(i.op is Op.WAIT_PARTS for program in programs for i in program.end),
         gathered_lines=gather_line_cost(programs),
         stores=store_cost(programs),
     )
-
-
-def _loads_index_before_rows(program: WarpProgram) -> bool:
-    operations = [i.op for i in program.begin]
-    if Op.LOAD_INDEX not in operations or Op.LOAD_B not in operations:
-        return False
-    return operations.index(Op.LOAD_INDEX) < operations.index(Op.LOAD_B)
 
 
 def blocks_end_together(context: LaunchContext) -> bool:

@@ -25,16 +25,6 @@ BURST_SHARE = FITTED["burst_share"]
 """Wait of a block for its first stages, as a fraction of the time in which L2 or DRAM delivers the first
 stages of all blocks."""
 
-WEIGHTS_BURST_SHARE = FITTED["weights_burst_share"]
-"""`BURST_SHARE` of blocks that wait for all weights that they have requested (`waits_for_weights`). It is a
-fraction of DRAM's time beyond its latency, which the wait for column indices contains. The time is that of
-all reads of the first wave (`Case.first_reads_s`), B and evicted C included, times the fraction of the wave's
-weights that blocks request at once."""
-
-QUEUED_INDEX_SHARE = FITTED["queued_index_share"]
-"""Time for which DRAM serves weights before blocks of `ProgramTraits.queues_indices` request column indices,
-divided by DRAM's latency."""
-
 LATER_BURST_SHARE = FITTED["later_burst_share"]
 """Wait of a block of a later wave, as a fraction of the time in which DRAM delivers all weights that its wave
 requests (`later_burst_cycles`)."""
@@ -166,6 +156,7 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     of_items = BlockTimes(*(column[of_item] for column in times))
     refills = int(plan.work.block_start[case.blocks_in_flight])
     of_items.first[refills:] = of_items.refill[refills:]
+    of_items.first_demand[refills:] = of_items.demand[refills:]
     burst, together = first_burst_cycles(case), case.blocks_in_flight
     first_wait = np.zeros(plan.work.block_start.size - 1)
     first_wait[:together] = burst
@@ -182,11 +173,8 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     list_ends(lists, np.ones_like(found.alone), found.alone, found.wait)
     list_costs(lists, found.demand, found.quiet)
     # An SM works as soon as the first of its blocks has its data. L2 and DRAM serve first blocks of all SMs
-    # before second ones, so that second blocks on few SMs do not shorten the wait. Blocks that wait for all
-    # of their weights get them at about the same time
-    of_first_blocks = min(case.gpu.sm_count / max(together, 1), 1.0)
-    waited = 1.0 if case.traits.waits_for_weights else of_first_blocks
-    found.demand[:together] += burst * waited / case.context.crowd
+    # before second ones, so that second blocks on few SMs do not shorten the wait
+    found.demand[:together] += burst * min(case.gpu.sm_count / max(together, 1), 1.0) / case.context.crowd
     later = later_burst_cycles(case, np.maximum(found.alone, case.context.crowd * found.demand))
     found.alone[together:] += later
     found.demand[together:] += later / case.context.crowd
@@ -229,18 +217,15 @@ def first_burst_cycles(case: Case) -> float:
     """Return the cycles that blocks of the first wave wait because all request their first stages at once.
 
     Warps that both copy and multiply request all pipeline stages before they multiply. No stage is then
-    complete before most of the data of all blocks have arrived. The result is 0 for blocks with producer
-    warps, which only copy and request stage by stage, so that the first stage is complete early. It is also 0
-    for co-resident launches.
+    complete before most of the data of all blocks have arrived. The result is 0 for
 
-    Blocks that load weights before the column indices that they wait for get the indices after the weights of
-    all blocks, and then request rows of B. Their wait is longer (`WEIGHTS_BURST_SHARE`), but DRAM delivers
-    weights while they wait for the latency of the indices, which block times contain, and L2 serves rows of B
-    later. If the indices of their first rows of B are in DRAM's queue too, only the time before they request
-    these indices passes meanwhile (`QUEUED_INDEX_SHARE`).
+    * blocks with producer warps, which only copy and request stage by stage, so that the first stage is
+      complete early
+    * co-resident launches
+    * blocks that request weights before rows of B, whose samples contain the wait (`dram_busy_cycles`)
     """
     context, gpu, traffic = case.context, case.gpu, case.traffic
-    if case.traits.runs_ahead or context.co_resident:
+    if case.traits.runs_ahead or context.co_resident or case.weights_first:
         return 0.0
     columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)
     first = traffic.waves.of_item == 0
@@ -249,12 +234,8 @@ def first_burst_cycles(case: Case) -> float:
         return 0.0
     weights = float(case.amounts.whole[case.amounts.kinds.of_item, Quantity.A] @ first)
     ring = ring_steps(context.programs, case.plan.resources.stages) * case.plan.shape.block_k
-    # Blocks that load weights before their first rows of B request only these at once
+    # Copies through registers load the weights of one k-step before rows of B
     requested = unposted_bytes(context, case.blocks_in_flight) / max(weights, 1.0)
     requested = min(requested or float(np.minimum(of_wave, ring).sum() / of_wave.sum()), 1.0)
-    if case.traits.waits_for_weights:
-        dram_cycles = requested * case.first_reads_s * gpu.max_clock_hz
-        meanwhile = QUEUED_INDEX_SHARE if case.traits.queues_indices else 1.0
-        return WEIGHTS_BURST_SHARE * max(dram_cycles - meanwhile * gpu.dram_latency_cycles, 0.0)
     l2_s = L2Seconds.of(context, case.amounts, traffic).reads * float(of_wave.sum() / columns.sum())
     return BURST_SHARE * requested * max(case.first_reads_s, l2_s) * gpu.max_clock_hz
