@@ -156,10 +156,10 @@ class RowsOfItems(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Fractions of an item's data that concurrent items have not read before it, each (items,) float64.
+    """Fractions of an item's data that other items have not read shortly before it, each (items,) float64.
 
-    All are -1 in waves whose weights, rows of B and C fit in L2, except `rows` if warps wait for no data.
-    `weights` is -1 for tiles that are not split.
+    All are -1 if weights, rows of B and C of each wave fit in L2. `weights` is -1 for tiles that are not
+    split. If warps wait for no data, `rows` covers only items of the same wave, and `new_rows` is -1.
     """
 
     weights: FloatArray
@@ -167,8 +167,7 @@ class Unread(NamedTuple):
     rows: FloatArray
     """Fraction of the rows of B that L2 does not contain when the item needs them."""
     new_rows: FloatArray
-    """Fraction of the rows of B that no item of the wave has read before; -1 if the order of reads is not
-    known, because warps wait for no data."""
+    """Fraction of the rows of B that no item has read before; -1 if the order of reads is not known."""
 
 
 @njit()
@@ -199,7 +198,7 @@ def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_key
     # item of a wave uses its pieces from the begin of the wave to its end.
     a_mark, b_mark = np.zeros(a_keys), np.zeros(segments)
     in_wave, in_cache, ever = np.zeros(segments), np.zeros(segments), np.zeros(segments)
-    cached, known = np.zeros(segments), np.zeros(segments)  # `in_cache` and `ever` when the wave begins
+    cached = np.zeros(segments)  # `in_cache` when the wave begins
     touched, at_begin, again = 0.0, 0.0, -a_once
     this_wave = np.int64(-1)
     for i in run.order:
@@ -228,17 +227,16 @@ def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_key
                 b_mark[key, s] = at_begin
                 in_wave[key, s] = 0.0
                 cached[key, s] = in_cache[key, s]
-                known[key, s] = ever[key, s]
             covered = min(b.stop[i], s + 1.0) - max(b.start[i], float(s))
             share = covered * b.density[i]
             fetched, first = (1.0 - in_cache[key, s]) * share, (1.0 - ever[key, s]) * share
             ever[key, s] += first
             if unread.rows[i] >= 0.0:
-                fetched = (1.0 - cached[key, s]) * unread.rows[i] * share
+                fetched = unread.rows[i] * share
                 if unread.new_rows[i] >= 0.0:
-                    first = (1.0 - known[key, s]) * unread.new_rows[i] * share
+                    first = unread.new_rows[i] * share
                 else:
-                    fetched = max(fetched, first)
+                    fetched = max((1.0 - cached[key, s]) * fetched, first)
             missed += fetched
             wanted += share
             new_in_wave = (1.0 - in_wave[key, s]) * share
@@ -273,19 +271,38 @@ class Pace(NamedTuple):
     """(items,) bytes of C that the item writes."""
 
 
+@inner()
+def _time_since(pace, i, at, j, same_tile):
+    """Return the time since item j passed the data of column `at` of item i; infinity if it has not."""
+    there = at if same_tile else at * pace.kept[j] / pace.kept[i]
+    gap = pace.begin[i] + at - pace.begin[j] - there
+    later = gap < 0.0 or (gap == 0.0 and j > i)
+    if i == j or later or there < pace.start[j] or there >= pace.stop[j]:
+        return np.inf
+    return gap
+
+
+@inner()
+def _window_of(gap, windows, ratio):
+    """Return the number of the shortest window that contains a gap; the number of windows if none does."""
+    if gap <= windows[0]:
+        return 0
+    return int(min(np.ceil(np.log(gap / windows[0]) / ratio - 1e-9), float(windows.size)))
+
+
 @njit()
 def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, out):
     """Compute the fraction of its data that an item is the first to read within a window of time.
 
     Two items pass a row of B at times that differ by the distance of the columns that they have passed. If
     this is at most the window, the later one finds the row in L2, if the tile of the earlier one keeps it.
-    Tiles keep rows independently, unless they have the same columns.
+    Tiles keep rows independently, unless they have the same columns: of these the last one counts.
 
     Parameters
     ----------
     pace : `Pace`
     sample : (samples,) int64, items for which the fraction is computed
-    order, bounds : items sorted by key, and the first of each key in this order
+    order, bounds : items sorted by key and columns, and the first of each key in this order
     key : (items,) int64, number of the token range, or of the tile if `same_tile`. Only items with the same
         key read the same data
     points : number of columns of an item that are compared
@@ -298,16 +315,15 @@ def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, 
         for p in range(points):
             at = pace.start[i] + (p + 0.5) / points * (pace.stop[i] - pace.start[i])
             logs[:] = 0.0
+            nearest, group, log_absent = np.inf, np.int64(-1), 0.0
             for j in order[bounds[key[i]] : bounds[key[i] + 1]]:
-                there = at if same_tile else at * pace.kept[j] / pace.kept[i]
-                if j == i or there < pace.start[j] or there >= pace.stop[j]:
-                    continue
-                gap = pace.begin[i] + at - pace.begin[j] - there
-                if gap < 0.0 or (gap == 0.0 and j > i):
-                    continue
-                place = int(np.ceil(np.log(gap / windows[0]) / ratio - 1e-9)) if gap > windows[0] else 0
-                alike = same_tile or pace.columns[i] == pace.columns[j]
-                logs[min(place, last + 1)] += NEVER_ABSENT if alike else pace.log_absent[j]
+                if pace.columns[j] != group:
+                    logs[_window_of(nearest, windows, ratio)] += log_absent
+                    nearest, group = np.inf, pace.columns[j]
+                    alike = same_tile or pace.columns[i] == group
+                    log_absent = NEVER_ABSENT if alike else pace.log_absent[j]
+                nearest = min(nearest, _time_since(pace, i, at, j, same_tile))
+            logs[_window_of(nearest, windows, ratio)] += log_absent
             absent = 0.0
             for g in range(last + 1):
                 absent += logs[g]

@@ -12,7 +12,7 @@ All times are in SM cycles, except in the last line:
 
 Reads of a launch in bursts are modelled only for the first stages of a wave (`waves.py`) and for the first
 wave of unequal tiles (`chip._in_parts`). Blocks of different SMs that drift apart count only for what DRAM
-reads again (`traffic._find_unread`).
+reads again (`working_sets.find_unread`).
 """
 
 from collections.abc import Callable

@@ -8,22 +8,17 @@ import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules, RowsRead
-from prunecast.models.amount_loops import NEVER_ABSENT, Pace, RowsOfItems, Unread, fetch_again, unread_shares
+from prunecast.models.amount_loops import RowsOfItems, Unread, fetch_again
 from prunecast.models.amounts import Amounts
 from prunecast.models.rates import program_traits
 from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.working_sets import find_unread, find_unread_at_random, pace_of_items
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 
 SEGMENTS, MOST_SEGMENTS = 4, 64
 """Segments of A's columns per k-slice of a tile, and their maximum total number if each k-slice has more than
 one. Kind: choice, for speed."""
 
-SAMPLED, COMPARED = 64, 8
-"""Items of a wave, and columns of each, whose reads are compared with those of other items. Kind: choice, for
-speed."""
-WINDOWS, FIRST_WINDOW = 24, 8.0
-"""Number of windows in which reads are compared, and the first of them in kept columns. Kind: choice, for
-speed."""
 PROBES, BISECTIONS = 8, 20
 """Columns by which tiles are compared, and halvings of an interval of up to K rows. Kind: choice, speed."""
 
@@ -124,8 +119,8 @@ def _wave_reads(
     """Return the bytes of A and B that DRAM reads again after eviction from L2, and the reads of each wave.
 
     A wave is a set of items that run concurrently. Its items share DRAM reads of one token range if L2 can
-    hold weights, rows of B and C of the whole wave. Otherwise they share a row, or the weights of a split
-    tile, only if L2 keeps them from one reader to the next (`_find_unread`).
+    hold weights, rows of B and C of each wave. Otherwise items of any wave share a row, or the weights of a
+    split tile, only if L2 keeps them from one reader to the next (`working_sets.find_unread`).
 
     Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
     rows of B for one token range and segment of columns. The reuse distance of a piece is the bytes that all
@@ -175,12 +170,11 @@ def _wave_reads(
     touched = b_of_wave + of_items
     waits = program_traits(context.programs).waits
     if float((touched if waits else b_of_wave).max()) > capacity:
-        pace = _pace(plan, rows, alike, a_bytes, c_bytes)
+        pace = pace_of_items(plan, rows, alike, a_bytes, c_bytes, resident_blocks)
         if waits:
-            for wave in np.flatnonzero(touched > capacity):
-                _find_unread(plan, pace, np.flatnonzero(order.wave == wave), capacity, unread)
+            find_unread(plan, pace, capacity, unread)
         else:
-            _find_unread_at_random(plan, pace, of_wave, order.wave, b_of_wave, capacity, unread)
+            find_unread_at_random(pace, of_wave, order.wave, b_of_wave, capacity, unread)
     once, keys = weights @ weight, int(a_key.max()) + 1
     again = fetch_again(order, a_key, a_bytes, once, rows, c_bytes, capacity, unread, keys, waves)
     return float(again) if capacity < np.inf else 0.0, waves
@@ -256,115 +250,6 @@ def runs_per_step(plan: KernelPlan) -> float:
     ends = np.diff(tiles.column_index, append=-1) != 1
     ends[tiles.column_start[1:][tiles.kept_per_tile > 0] - 1] = True
     return max(plan.shape.block_k * int(np.count_nonzero(ends)) / max(tiles.column_index.size, 1), 1.0)
-
-
-def _pace(
-    plan: KernelPlan,
-    rows: RowsOfItems,
-    alike: _Int64Array,
-    a_bytes: FloatArray,
-    c_bytes: FloatArray,
-) -> Pace:
-    """Return the pace of all items; blocks of a wave begin together, and list items follow each other.
-
-    Parameters
-    ----------
-    alike : (tiles,) result of `columns_of_tiles`
-    a_bytes, c_bytes : (items,) bytes of weights and of C
-    """
-    work = plan.work
-    start, stop = work.k_start.astype(np.float64), work.k_stop.astype(np.float64)
-    begin = -start
-    if plan.schedule is Schedule.STATIC:
-        before = np.concatenate(([0.0], np.cumsum(stop - start)))
-        begin += before[:-1] - np.repeat(before[work.block_start[:-1]], np.diff(work.block_start))
-    return Pace(
-        begin=begin,
-        start=start,
-        stop=stop,
-        kept=np.maximum(plan.tiles.kept_per_tile, 1)[work.tile].astype(np.float64),
-        columns=alike[work.tile],
-        log_absent=np.maximum(np.log1p(-np.minimum(rows.density, 1.0 - 1e-16)), NEVER_ABSENT),
-        read_bytes=np.stack((a_bytes, rows.size * rows.density * (rows.stop - rows.start) / rows.segments)),
-        stored_bytes=c_bytes,
-    )
-
-
-def _find_unread(plan: KernelPlan, pace: Pace, items: _Int64Array, capacity: float, out: Unread) -> None:
-    """Compute `Unread` for the items of a wave whose data do not fit in `capacity` bytes of L2.
-
-    An item finds data in L2 if another item of the wave has read them at most a window before. In the window,
-    the wave brings `capacity` bytes into L2. The bytes that L2 holds for a window are the integral, over all
-    shorter windows, of the bytes per unit of time that are read for them (Denning and Schwartz, Properties of
-    the working-set model, CACM 15, 1972).
-
-    Parameters
-    ----------
-    pace : pace of all items of the launch
-    items : (items of the wave,) their numbers
-    """
-    pace, every = Pace._make(column[..., items] for column in pace), np.arange(items.size)
-    sample = np.unique(np.linspace(0, items.size - 1, min(items.size, SAMPLED)).astype(np.int64))
-    lasts = float((pace.begin + pace.stop).max() - (pace.begin + pace.start).min())
-    windows = np.geomspace(FIRST_WINDOW, max(lasts, 2.0 * FIRST_WINDOW), WINDOWS)
-    found = np.zeros((2, sample.size, WINDOWS))
-    for of_kind, own in zip(found, (plan.work.tile[items], plan.work.token_start[items]), strict=True):
-        key = np.unique(own, return_inverse=True)[1].astype(np.int64)
-        bounds = np.concatenate(([0], np.cumsum(np.bincount(key))))
-        in_order, same_tile = np.argsort(key, kind="stable"), of_kind is found[0]
-        unread_shares(pace, sample, in_order, bounds, key, same_tile, COMPARED, windows, of_kind)
-    sampled, total = pace.read_bytes[:, sample], float(pace.read_bytes.sum())
-    read = np.einsum("ks,ksw->w", sampled, found) * total / max(float(sampled.sum()), 1.0)
-    # Bytes touched per unit of time, where the wave touches them: items with few columns end first
-    columns = np.maximum(pace.stop - pace.start, 1.0)
-    by_end = np.argsort(columns)
-    rate = np.cumsum(((pace.read_bytes.sum(axis=0) + pace.stored_bytes) / columns)[by_end][::-1])[::-1]
-    lasting = np.diff(columns[by_end], prepend=0.0)
-    per_time = (
-        float(rate**2 @ lasting) / max(float(rate @ lasting), 1.0) ** 2 * (read + pace.stored_bytes.sum())
-    )
-    rises = (per_time[1:] + per_time[:-1]) / 2.0 * np.diff(windows)
-    held = np.cumsum(np.append(per_time[0] * windows[0], rises))
-    place = float(np.interp(capacity, held, np.arange(WINDOWS)))
-    low = min(int(place), WINDOWS - 2)
-    shares = found[:, :, low] + (place - low) * (found[:, :, low + 1] - found[:, :, low])
-    if np.any(plan.work.group >= 0):
-        out.weights[items] = np.interp(every, sample, shares[0])
-    out.rows[items] = np.interp(every, sample, shares[1])
-    out.new_rows[items] = np.interp(every, sample, found[1, :, -1])
-
-
-def _find_unread_at_random(
-    plan: KernelPlan,
-    pace: Pace,
-    of_wave: _Int64Array,
-    wave: _Int64Array,
-    b_of_wave: FloatArray,
-    capacity: float,
-    out: Unread,
-) -> None:
-    """Compute `Unread.rows` for blocks that are not in step, because their warps wait for no data.
-
-    Items that begin at one column and time share reads. Others find the fraction of the rows of their wave's
-    token ranges that L2 holds at any time (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE JSAC
-    20, 2002: equally popular objects in an LRU cache). Weights and C occupy L2 in proportion to their share
-    of all accesses.
-
-    Parameters
-    ----------
-    of_wave, wave : (items,) number of an item's wave and token range, and of its wave
-    b_of_wave : (waves,) bytes of all rows of B in the token ranges of a wave
-    """
-    weights, rows = pace.read_bytes.sum(axis=1)
-    others = float(weights + pace.stored_bytes.sum()) / max(float(rows), 1.0)
-    kept = np.minimum(capacity / np.maximum(b_of_wave * (1.0 + others), 1.0), 1.0)
-    rate = float((pace.read_bytes.sum(axis=0) / np.maximum(pace.stop - pace.start, 1.0)).mean())
-    window = max(capacity / max(rate * float(np.bincount(wave).max()), 1.0), 1.0)
-    begin = np.rint(pace.begin / window).astype(np.int64)
-    group = np.unique(of_wave * (int(np.ptp(begin)) + 1) + begin, return_inverse=True)[1]
-    before = np.argsort(np.argsort(group, kind="stable")) - np.searchsorted(np.sort(group), group)
-    leads = np.isin(group, group[np.unique(of_wave, return_index=True)[1]])
-    out.rows[:] = np.where(leads, 1.0, 1.0 - kept[wave]) * np.exp(before * pace.log_absent)
 
 
 class _RunOrder(NamedTuple):
