@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from prunecast.codesign import predict
 from prunecast.codesign.checked_settings import checked_settings
 from prunecast.codesign.prepare_job import usual_runtime
 from prunecast.codesign.search.model_search import FAMILIES
-from prunecast.codesign.search.prune_model import families_of
+from prunecast.codesign.search.prune_model import families_of, search_of
 
 OPTIONS = ("--engine", "model", "--json", "--runtime", "torch")
 
@@ -51,6 +52,33 @@ def test_torch_and_an_engine_take_different_times():
     }
     assert found["torch"].dense.seconds > found["engine"].dense.seconds  # GELU is a kernel of its own
     assert "activation" in found["torch"].best.seconds_by_kind
+
+
+@pytest.mark.parametrize(("tokens", "planned"), [(100, 128), (60, 64), (65, 128), (4, 8)])
+def test_torch_pads_rows_itself_so_that_no_number_of_tokens_needs_copies(tokens, planned):
+    """`SparseLinear` plans for `planned` tokens and writes x transposed into rows of that length."""
+    options = {"gpu": "h200-sxm", "engine": "model", "runtime": "torch", "crossovers": False}
+    few, more = (predict("bert-small", tokens=n, **options) for n in (tokens, planned))
+    assert {row.n for row in few} == {tokens}
+    for row, padded in zip(few, more, strict=True):
+        if row.kernel != "dense":
+            assert (row.kernel, row.seconds) == (padded.kernel, padded.seconds)
+            assert row.plan.n == planned
+        assert "copies of B" not in row.note
+    by_engine = predict("bert-small", tokens=100, **{**options, "runtime": "engine"})
+    assert any("copies of B" in row.note for row in by_engine)
+
+
+def test_a_search_for_torch_times_the_rows_that_torch_pads():
+    options = {"gpu": "h200-sxm", "engine": "model", "runtime": "torch", "families": ("atp", "2:4")}
+    found = [search_of("bert-small", tokens=tokens, **options) for tokens in (100, 128)]
+    for search in found:
+        search.prepare()
+    for name in found[0].options:
+        few, more = (search.options[name] for search in found)
+        assert few.runs == more.runs
+        sparse = [place for place, option in enumerate(few) if option.pattern != "dense"]
+        np.testing.assert_array_equal(few.seconds[sparse], more.seconds[sparse])
 
 
 def test_prune_offers_what_torch_runs(run, tmp_path):

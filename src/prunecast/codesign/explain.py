@@ -138,8 +138,8 @@ def explain(
         if not KERNELS[prediction.kernel].is_baseline:
             wanted = job.candidates_of.get(layer.name, job.candidates)[-1]
             kept = job.launches.maker.map_of(layer.name, wanted.pattern, job.sparsity, natural=wanted.natural)
-        sizes = {name: getattr(prediction, name) for name in ("kernel", "m", "k", "n", "dtype")}
-        case = LayerCase(**sizes, kept=kept, engine=job.engine)
+        sizes = {name: getattr(prediction, name) for name in ("kernel", "m", "k", "dtype")}
+        case = LayerCase(**sizes, n=prediction.plan.n, kept=kept, engine=job.engine)
         advice = advise(case, prediction.seconds, _tiled(layer, prediction))
     return Explanation(
         prediction=prediction,

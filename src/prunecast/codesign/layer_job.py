@@ -15,7 +15,7 @@ from prunecast.codesign.interval import Interval, guessed_share, interval_s
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
-from prunecast.kernels import KERNELS, ConvGrid, KernelPlan, plan_dense
+from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.launch.context import zero_row_count
 from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import packed_bytes
@@ -215,7 +215,7 @@ def _plan_kernel(job: LayerJob, layer: WorkloadLayer, candidate: Candidate) -> _
             layer=layer.name,
             m=layer.shape[0] if is_grouped else plan.m,
             k=plan.k,
-            n=layer.n if is_grouped or isinstance(plan.source, ConvGrid) else plan.n,
+            n=layer.n,
             dtype=plan.dtype,
             pattern="dense" if kept is None else kept.pattern,
             sparsity=0.0 if kept is None else 1.0 - kept.density,

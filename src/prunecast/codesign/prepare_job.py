@@ -121,7 +121,7 @@ def layer_job(
         if like is None
         else like.launches.maker,
         product=settings["convolutions"].product,
-        in_planes=is_torch,
+        in_torch=is_torch,
         scales=None if is_torch else settings["scales"],
     )
     return LayerJob(

@@ -79,7 +79,8 @@ def _points(
         with contextlib.suppress(BadInput):
             kept = maker.map_of(layer.name, row.pattern, sparsity, natural=True)
             if kept.density > 0.0:
-                plan = fastest_plan(row.kernel, kept, n=row.n, dtype=row.dtype, gpu=engine.gpu)
+                n = row.n if conv is not None or row.plan.experts > 1 else row.plan.n
+                plan = fastest_plan(row.kernel, kept, n=n, dtype=row.dtype, gpu=engine.gpu)
                 share = retained_importance(importance, kept.mask())
                 yield CurvePoint(kept.density, _seconds(plan, engine, conv), share)
 

@@ -21,6 +21,7 @@ from prunecast.patterns.tile_element import TwoParts
 from prunecast.plan.conv import computes_addresses, im2col_bytes
 from prunecast.plan.conv_grid import IMAGES_TOGETHER
 from prunecast.plan.kernel_plan import DTYPE_BYTES
+from prunecast.plan.misaligned import planned_tokens
 from prunecast.workload.candidates import Candidate
 from prunecast.workload.dense_calls import DenseCall, dense_call
 from prunecast.workload.engines import Engine
@@ -152,7 +153,8 @@ class LayerLaunches:
     dtype : the requested format, or None
     maker : prunes the layers to maps
     product : way to compute convolutions, one of `conv_settings.PRODUCTS`
-    in_planes : convolutions run as in torch, on zero-padded images
+    in_torch : layers run as in torch: sparse linear layers on rows that `SparseLinear` pads
+        (`planned_tokens`), convolutions on zero-padded images
     scales : scaling of x in fp8, one of `scaled.SCALES`; None for products that do not quantise x
     likely_crossings : (kernel, pattern, shape, dense time) -> sparsity of the last crossover that was found,
         with which the search for the crossover of an equal layer starts
@@ -163,7 +165,7 @@ class LayerLaunches:
     dtype: str | None
     maker: MapMaker
     product: str = "best"
-    in_planes: bool = False
+    in_torch: bool = False
     scales: str | None = None
     likely_crossings: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
     _seconds_of_maps: dict[tuple[Hashable, ...], float] = field(default_factory=dict, repr=False)
@@ -213,12 +215,13 @@ class LayerLaunches:
         dtype = kernel_dtype(layer, self.dtype)
         if KERNELS[kernel].parts or isinstance(kept, TwoParts):
             return launches_in_two(kept, layer.n, dtype, self.engine)
-        return (layer_plan(kernel, kept, layer.n, dtype, self.engine.gpu, layer.fused),)
+        n = planned_tokens(layer.n) if self.in_torch and layer.convolution is None else layer.n
+        return (layer_plan(kernel, kept, n, dtype, self.engine.gpu, layer.fused),)
 
     def check_runs(self, layer: WorkloadLayer, kernel: str) -> None:
         """Raise BadInput if `kernel` cannot run the convolution of the layer in torch."""
         conv = layer.convolution
-        if self.in_planes and conv is not None and (kernel != STSPMM.name or not conv.keeps_size):
+        if self.in_torch and conv is not None and (kernel != STSPMM.name or not conv.keeps_size):
             raise BadInput(
                 f"torch runs sparse convolutions with {STSPMM.name} and odd filters, half of their size as "
                 f"padding; got {kernel}, {conv.kernel_h}x{conv.kernel_w} with padding {conv.padding}"
@@ -229,7 +232,7 @@ class LayerLaunches:
         if layer.fused is not None and launches[0].experts > 1:
             note = f"share of one expert in the grouped launch of {launches[0].experts}"
             return [LaunchSequence(launches, note=note, share=share_of(launches[0], layer.shape[0]))]
-        conv, own = layer.convolution, self.in_planes
+        conv, own = layer.convolution, self.in_torch
         return sequences_of(launches, conv, self.product, self.engine, in_planes=own)
 
     def dense_plan(self, layer: WorkloadLayer) -> KernelPlan:

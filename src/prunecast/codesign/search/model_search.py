@@ -133,6 +133,7 @@ class ModelSearch:
             typical={shape: partial(self.workload.importance, name) for shape, name in first.items()},
             grids=grids_of(self.workload),
             experts=experts_of(self.workload),
+            in_torch=self.workload.runtime == "torch",
         )
         object.__setattr__(self, "_times", times)
 

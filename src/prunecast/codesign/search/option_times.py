@@ -10,7 +10,7 @@ from typing import NamedTuple, Self, TypeGuard
 
 import numpy as np
 
-from prunecast.choice import SEARCHED, PrunedMap, fastest_plan
+from prunecast.choice import SEARCHED, PrunedMap
 from prunecast.codesign.search.allocation import FloatArray
 from prunecast.errors import BadInput
 from prunecast.kernels import ConvGrid, KernelPlan, implicit_plan, plan_dense
@@ -20,6 +20,7 @@ from prunecast.patterns.cut import CountArray
 from prunecast.patterns.element_map import retained_sum
 from prunecast.patterns.importance import ImportanceArray
 from prunecast.patterns.tile_map import MaskArray, frozen_int32
+from prunecast.plan.misaligned import planned_tokens
 from prunecast.workload.engines import Engine
 from prunecast.workload.expert_launches import layer_plan, share_of
 from prunecast.workload.graph.experts import ExpertPart, are_fused
@@ -70,6 +71,7 @@ class OptionTimes:
     typical : (M, K) -> function that returns the importance (M, K) of the layer that represents the shape
     grids : (M, K, N) of a product -> grid of its input images, if torch runs it as a convolution
     experts : (M, K, N) of a product -> the part of a fused mixture-of-experts layer to which it belongs
+    in_torch : True if `SparseLinear` of torch runs the layers, which pads rows (`planned_tokens`)
     """
 
     engine: Engine
@@ -77,6 +79,7 @@ class OptionTimes:
     typical: Mapping[tuple[int, int], Callable[[], ImportanceArray]] = field(default_factory=dict)
     grids: Mapping[tuple[int, int, int], ConvGrid] = field(default_factory=dict)
     experts: Mapping[tuple[int, int, int], ExpertPart] = field(default_factory=dict)
+    in_torch: bool = False
     _known: dict[tuple[str | int, ...], float] = field(default_factory=dict, init=False, repr=False)
     _of_patterns: dict[tuple[str, float | None, int, int, int], float | None] = field(
         default_factory=dict, init=False, repr=False
@@ -144,7 +147,7 @@ class OptionTimes:
         A convolution of torch reads its grid of images, and a product of experts is part of their launch.
         """
         grid = self.grids.get((kept.m, kept.k, n))
-        columns = n if grid is None else grid.n
+        columns = grid.n if grid is not None else planned_tokens(n) if self.in_torch else n
         fused = self.experts.get((kept.m, kept.k, n))
         return layer_plan(kernel, kept, columns, self.dtype, self.engine.gpu, fused, source=grid, most=most)
 
@@ -174,8 +177,7 @@ class OptionTimes:
             seconds = None
             with contextlib.suppress(BadInput):
                 kept = parse_pattern(pattern).map(mask())
-                plan = fastest_plan("2:4", kept, n=size[2], dtype=self.dtype, gpu=self.engine.gpu)
-                seconds = self.engine.run(plan).seconds
+                seconds = self.engine.run(self.plan("2:4", kept, size[2])).seconds
             self._of_patterns[key] = seconds
         return self._of_patterns[key]
 
