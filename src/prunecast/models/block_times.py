@@ -45,7 +45,7 @@ SHARED_STEPS = FITTED["shared_steps"]
 """Consecutive k-steps of which two blocks must both read all rows of B to run in step."""
 WAVES = 3
 """Number of equal items that each block slot runs, one after another, in samples that measure the time of an
-item after the first one. Kind: choice, one item between the first and the last."""
+item after the first one, if no warp runs ahead. Kind: choice, one item between the first and the last."""
 
 
 class BlockTimes(NamedTuple):
@@ -356,10 +356,7 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
         refills = blocks._replace(near=near, far=far)
         refill = _cycles(refills, item, steps, ALONE)
     if case.plan.item_count > case.plan.blocks:
-        # Producer warps that run ahead hide the latency of the data of the next item
-        found = blocks._replace(far=blocks.near) if case.traits.runs_ahead else blocks
-        one, several = (_cycles(found, item, steps, ALONE._replace(items=count)) for count in (1, WAVES))
-        later = (several - one) / (WAVES - 1)
+        later = _later_items(case, blocks, item, steps)
     first_demand = demand = np.zeros_like(first)
     if context.crowd > 1:
         first_demand = _cycles(blocks, item, steps, SampledRun(context.crowd, context.crowd)) / context.crowd
@@ -378,6 +375,44 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
     quiet = np.minimum(near.tail(item) + _unread_step(case, near, item), np.maximum(first - before, 0.0))
     after_parts = np.full_like(first, near.after_parts(item))
     return BlockTimes(first, refill, later, first_demand, demand, quiet, after_parts)
+
+
+def _later_items(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> FloatArray:
+    """Return `BlockTimes.later`: cycles that an item adds to a block that runs another one before, (items,).
+
+    Producer warps that run ahead hide the latency of rows and weights of the next item, since they request
+    them while other warps multiply. But they wait for its column indices before they request rows: those of
+    tiles that no earlier wave has read come from DRAM. Rows of B are in L2 by then.
+    """
+    if not case.traits.runs_ahead:
+        one, several = (_cycles(blocks, item, steps, ALONE._replace(items=count)) for count in (1, WAVES))
+        return np.asarray((several - one) / (WAVES - 1))
+    following = case.plan.item_count / case.plan.blocks - 1.0
+    later, share = _mean_of_list(blocks.near, item, steps, following), _new_weights_share(case)
+    if share > 0.0:
+        new = _block(blocks.far.sampled._replace(b_in_l2=True))
+        later += share * (_mean_of_list(new, item, steps, following) - later)
+    return later
+
+
+def _mean_of_list(block: "_Block", item: SampledItem, steps: _Steps, following: float) -> FloatArray:
+    """Return the mean cycles of the `following` items of a list after its first one, (items,).
+
+    When the first item ends, producer warps have requested as many k-steps as the pipeline has stages for:
+    those of the next p = ring / k-steps items. These items differ from later ones, which follow each other at
+    the pace of items p + 1 to 2 p. Lists of two-step items of a pipeline of eight stages: 2,142 cycles for
+    each of the first three and 2,305 for later ones (H200).
+    """
+    requested = np.ceil(block.ring / np.maximum(steps.steps, 1.0))
+    mean = np.empty_like(steps.steps)
+    for ahead in np.unique(requested).tolist():
+        own = requested == ahead
+        part = _Steps(steps.steps[own], steps.last_groups[own])
+        runs = (ALONE._replace(items=1 + round(count * ahead)) for count in range(3))
+        one, some, many = (block.cycles(item, run, part) for run in runs)
+        beyond = max(following - ahead, 0.0)
+        mean[own] = (some - one + beyond * (many - some) / ahead) / (ahead + beyond)
+    return mean
 
 
 def _unread_step(case: Case, block: "_Block", item: SampledItem) -> float:
