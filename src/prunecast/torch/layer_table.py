@@ -45,12 +45,13 @@ def gpu_of(device: torch.device) -> GpuSpec:
     fitting = [spec for spec in map(load_gpu, gpu_names()) if _fits(spec, found)]
     if not fitting:
         raise BadInput(f"{device} is a {found.name}, which prunecast has no spec of: name one, gpu=...")
-    return max(fitting, key=lambda spec: sum(word in found.name.lower() for word in spec.name.split("-")))
+    # PCIe and NVL boards of a GPU name their form, but SXM boards may not: "NVIDIA H200"
+    words = {*found.name.lower().replace("-", " ").split()}
+    return max(fitting, key=lambda spec: (len(words.intersection(spec.name.split("-"))), "sxm" in spec.name))
 
 
-def _fits(gpu: GpuSpec, found: Any) -> bool:
-    capability = 10 * found.major + found.minor
-    return (gpu.compute_capability, gpu.sm_count) == (capability, found.multi_processor_count)
+def _fits(spec: GpuSpec, gpu: Any) -> bool:
+    return (spec.compute_capability, spec.sm_count) == (10 * gpu.major + gpu.minor, gpu.multi_processor_count)
 
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
