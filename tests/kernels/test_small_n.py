@@ -234,13 +234,12 @@ def test_a_k16_multiplies_a_whole_tile_and_its_weights_pass_the_port(n: int, for
     assert form.warps * (later - addresses) == form.block_m * 32
 
 
-def test_few_bytes_of_c_are_through_as_soon_as_l2_answers() -> None:
-    plan = fastest_plan("small-n", tiles_keeping([16], height=64, k=64), 1, "fp16", GPU)
-    bytes_of_c = 2 * min(plan.shape.block_m, 64) * 1
+@pytest.mark.parametrize("tokens", [1, 16, 64])
+def test_few_bytes_of_c_are_through_as_soon_as_l2_answers(tokens: int) -> None:
+    plan = fastest_plan("small-n", tiles_keeping([16], height=64, k=64), tokens, "fp16", GPU)
+    bytes_of_c = 2 * min(plan.shape.block_m, 64) * min(plan.shape.block_n, tokens)
     beyond = (GPU.store_latency_cycles - GPU.l2_latency_cycles) * bytes_of_c / 65_536
-    assert launch_context(plan, GPU).store_latency_cycles == GPU.l2_latency_cycles + round(
-        beyond * min(plan.shape.block_n, plan.n)
-    )
+    assert launch_context(plan, GPU).store_latency_cycles == GPU.l2_latency_cycles + round(beyond)
     late = fastest_plan("stspmm", tiles_keeping([16], height=64, k=64), 64, "fp16", GPU)
     assert launch_context(late, GPU).store_latency_cycles == GPU.store_latency_cycles
 

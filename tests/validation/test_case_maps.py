@@ -76,6 +76,7 @@ def test_counts_stay_inside_and_keep_the_total(tiles, most, density, family):
         ("block:32x32", 0.5),
         ("2:4", 0.5),
         ("tvw:64", 0.75),
+        ("tvw:64", 0.5),  # every column, two of four weights of each row
         ("balanced:64", 0.75),
         ("unstructured", 0.75),
         ("dense-block:4", 0.75),
@@ -89,6 +90,16 @@ def test_maps_have_the_sparsity_and_bear_out_their_pattern(pattern, sparsity):
     assert again.density == pytest.approx(kept.density)
     if pattern == "tvw:64":
         assert isinstance(kept, NestedMap)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "width"),
+    [("tile-wise:64", 1), ("shuffled-block:32", 1), ("block:32x8", 8), ("block:32x32", 32)],
+)
+def test_columns_are_drawn_in_runs_of_the_width_of_their_pattern(pattern, width):
+    mask = map_of(case(pattern=pattern)).mask().astype(np.int8)
+    edges = np.nonzero(np.diff(mask, axis=1))[1] + 1
+    assert np.gcd.reduce(edges) == width
 
 
 def test_dense_keeps_no_map():

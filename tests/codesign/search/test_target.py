@@ -342,6 +342,8 @@ def test_an_option_tried_is_what_its_pruned_weights_come_to(pattern: str) -> Non
 def test_a_time_just_below_the_floor_is_told_apart():
     assert floor.apart(3.95, 3.97) == ("3.95", "3.97")
     assert floor.apart(3.0, 8.0) == ("3.0", "8.0")
+    assert floor.apart(3.0, 3.000001) == ("3.000000", "3.000001")
+    assert floor.apart(3.0, 3.0000004) == ("3.000000", "3.000000")
 
 
 @pytest.mark.parametrize("others", [{}, {"full": np.eye(128, dtype=np.float16)}])

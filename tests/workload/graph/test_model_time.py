@@ -45,6 +45,14 @@ def test_small_tensors_move_at_the_speed_of_l2_and_large_ones_of_dram() -> None:
     assert engine_seconds(norm[1], gpu) == pytest.approx(4 * large / GPU.dram_copy_bytes_per_s)
 
 
+@pytest.mark.parametrize("seconds", [engine_seconds, torch_seconds])
+@pytest.mark.parametrize("kind", ["normalise", "elementwise"])
+def test_copies_that_run_take_their_time_and_idle_ones_none(seconds, kind) -> None:
+    one = Operation(name="n", kind=kind, elements_in=1000, elements_out=1000)
+    assert seconds(replace(one, copies=4), GPU) == pytest.approx(4 * seconds(one, GPU))
+    assert seconds(replace(one, copies=4, idle=1), GPU) == pytest.approx(3 * seconds(one, GPU))
+
+
 def test_long_attention_is_bound_by_arithmetic() -> None:
     model = load_pass("llama-2-7b", Pass(1, 4096))
     mixing = model["layer.0.attention"]

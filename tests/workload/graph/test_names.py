@@ -113,6 +113,18 @@ def test_the_unet_of_sdxl_has_its_published_parameters():
     assert sum(each.m * each.k * each.copies for each in products) == pytest.approx(2567e6, rel=0.005)
 
 
+@pytest.mark.parametrize("name", ["stable-diffusion-1.5", "sdxl"])
+def test_the_time_step_of_a_unet_is_embedded_in_four_times_its_first_width(name):
+    """320 features; every residual block projects the 1280 of the embedding to its own width."""
+    products = load_pass(name, Pass(1)).products
+    sizes = {part: (products[part].m, products[part].k) for part in ("time.1", "time.2")}
+    assert sizes == {"time.1": (1280, 320), "time.2": (1280, 1280)}
+    blocks = {part: each for part, each in products.items() if part.endswith(".time")}
+    assert len(blocks) == len([part for part in products if part.endswith(".conv1")])
+    assert {each.k for each in blocks.values()} == {1280}
+    assert all(each.m == products[part.replace(".time", ".conv2")].m for part, each in blocks.items())
+
+
 def test_an_unknown_type_of_model_names_what_is_not_counted(tmp_path):
     save_file({"layers.0.up.weight": np.ones((64, 64), np.float32)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba2"}))
