@@ -87,6 +87,38 @@ def test_more_work_for_the_chip_is_never_faster(ends, cycles, more):
     assert stretch(ends, (cycles + more,)) >= stretch(ends, (cycles,)) * (1 - 1e-12)
 
 
+def test_blocks_that_wait_for_memory_get_the_same_rate():
+    # Of 200 cycles of the chip, one block needs 0.67 per cycle, two blocks of another SM 0.33 each: these get
+    # all they need, and the one gets 0.33. If both SMs had one block, both would slow down to three quarters
+    ends, requested = np.array([100.0, 200.0]), np.array([1.0, 2.0])
+    assert stretched(_sm_ends(ends, 0.0, requested, 0.0, np.array([1, 2]), 1.0), 200.0) == pytest.approx(200)
+    assert stretched(_sm_ends(ends, 0.0, requested), 200.0) == pytest.approx(100 / 0.75 + 100)
+    # With 400 cycles of the chip all three get a third
+    assert stretched(_sm_ends(ends, 0.0, requested, 0.0, np.array([1, 2]), 1.0), 400.0) == pytest.approx(400)
+
+
+SMS = st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(1, 3))
+
+
+@given(sms=st.lists(SMS, min_size=1, max_size=5), most=st.integers(1, 60))
+def test_groups_of_sms_end_as_in_a_slow_twin(sms, most):
+    ends, requested, blocks = np.array(sms, float).T
+    known = stretched(_sm_ends(ends, 0.0, requested, 0.0, blocks.astype(int), 1.0), float(most))
+    rates, passed, now = most / requested.sum() * requested / ends, np.zeros(ends.size), 0.0
+    while np.any(passed < ends - 1e-9):
+        works, low, high = passed < ends - 1e-9, 0.0, 1e3
+        needs, own = (
+            np.array([(of * works)[blocks == n].sum() for n in (1, 2, 3)]) for of in (rates, blocks)
+        )
+        for _ in range(60):
+            rate = (low + high) / 2.0
+            low, high = (rate, high) if np.minimum(needs, rate * own).sum() <= 1.0 else (low, rate)
+        speed = np.minimum(low * own / np.maximum(needs, 1e-9), 1.0)[blocks.astype(int) - 1]
+        step = ((ends - passed)[works] / speed[works]).min()
+        passed, now = passed + step * speed, now + step
+    assert known == pytest.approx(max(now, most), rel=1e-6)
+
+
 ONE_WAVE = _WaveShares(np.ones(1), np.ones(1))
 SHARES = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(lambda v: np.array([*v, 0.1]) / (sum(v) + 0.1))
 

@@ -1,9 +1,11 @@
 """Compute the end of a launch from the ends of its SMs, slowed down if they exceed L2 or DRAM bandwidth."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch import LaunchContext
@@ -14,7 +16,7 @@ from prunecast.models.block_times import ring_steps, stores_together
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
-from prunecast.models.loops import ChipEnds, SmEnds
+from prunecast.models.loops import ChipEnds, GroupEnds, SmEnds
 from prunecast.models.rates import store_rate
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import SEGMENTS, WaveReads
@@ -94,11 +96,17 @@ def _in_parts(case: Case, shares: _WaveShares) -> _WaveShares:
     return _WaveShares(np.append(work, shares.work[1:]), np.append(of_first, shares.reads[1:]))
 
 
+_NO_GROUPS = GroupEnds(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64))
+"""Groups of a launch in which all SMs run equally many blocks. Kind: definition."""
+
+
 def _sm_ends(
     sm_finish: FloatArray,
     quiet_cycles: float = 0.0,
     requested: FloatArray | None = None,
     wait_cycles: float = 0.0,
+    blocks: npt.NDArray[np.int64] | None = None,
+    later_share: float = 0.0,
 ) -> SmEnds:
     """Return the intervals between the sorted ends of SMs.
 
@@ -109,11 +117,13 @@ def _sm_ends(
     requested : (SMs,) bytes that each SM requests; None if they are proportional to its cycles
     wait_cycles : part of `quiet_cycles` over which requests are distributed too. Without CSR's wait its error
         on the H100 is 6.1 instead of 5.4 % (9 rows)
+    blocks : (SMs,) blocks that each SM runs at once; None if equally many
+    later_share : fraction of the data that blocks request after their first stages
     """
     order = np.argsort(sm_finish, kind="stable")
     ends = sm_finish[order]
     if ends[-1] <= 0.0:
-        return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0)
+        return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0, _NO_GROUPS, 0.0)
     quiet = min(quiet_cycles, float(ends[-1]))
     # SMs that end before any data are transferred, such as those with only empty tiles, read nothing
     reading = np.where(ends > quiet, ends - quiet + wait_cycles, 0.0) if quiet < ends[-1] else ends
@@ -121,7 +131,36 @@ def _sm_ends(
     asked = reading if requested is None else np.where(reading > 0.0, requested[order], 0.0)
     rates = asked / np.where(reading > 0.0, reading, 1.0) if asked.any() else np.ones_like(reading)
     share_of_work = np.diff(reading, prepend=0.0) * np.cumsum(rates[::-1])[::-1]
-    return SmEnds(lasting, share_of_work / float(share_of_work.sum()), quiet, float(lasting.sum()))
+    work = float(share_of_work.sum())
+    groups = _NO_GROUPS
+    if later_share and blocks is not None and np.ptp(blocks[sm_finish > 0.0]):
+        groups = _group_ends(np.maximum(ends, quiet) - quiet, reading, rates / work, blocks[order])
+    later_share *= groups is not _NO_GROUPS
+    return SmEnds(lasting, share_of_work / work, quiet, float(lasting.sum()), groups, later_share)
+
+
+def _group_ends(
+    ends: FloatArray, reading: FloatArray, rates: FloatArray, blocks: npt.NDArray[np.int64]
+) -> GroupEnds:
+    """Return the intervals between the ends of SMs with equally many blocks.
+
+    Parameters
+    ----------
+    ends, reading : (SMs,) ascending, cycles in which data are transferred until each SM ends, and cycles for
+        which it reads
+    rates : (SMs,) fraction of all requests that each SM makes per cycle
+    blocks : (SMs,) blocks of each SM
+    """
+    order = np.argsort(blocks, kind="stable")
+    bounds = np.concatenate(([0], np.flatnonzero(np.diff(blocks[order])) + 1, [ends.size]))
+    lasting, share_of_work, working_blocks = np.empty((3, ends.size))
+    for first, stop in pairwise(bounds.tolist()):
+        own = order[first:stop]
+        lasting[first:stop] = np.diff(ends[own], prepend=0.0)
+        working = np.cumsum(np.stack((rates, blocks))[:, own[::-1]], axis=1)[:, ::-1]
+        share_of_work[first:stop] = np.diff(reading[own], prepend=0.0) * working[0]
+        working_blocks[first:stop] = working[1]
+    return GroupEnds(lasting, share_of_work, working_blocks, bounds.astype(np.int64))
 
 
 def chip_ends(
@@ -159,9 +198,11 @@ def chip_ends(
     hides_queue &= not case.traits.runs_ahead and not case.traits.waits_for_weights
     parts = _in_parts(case, shares) if queues or case.context.copies_through_registers else shares
     behind = float(sm_finish.max()) - float(fetched.max())
+    blocks = np.minimum(np.bincount(placement.sm, minlength=sm_finish.size), context.fit.blocks_per_sm)
+    later_share = 1.0 - first_stages_share(case)
     return ChipEnds(
-        fetching=_sm_ends(fetched, quiet, read_bytes, waits),
-        working=_sm_ends(sm_finish, quiet, l2_bytes, waits),
+        fetching=_sm_ends(fetched, quiet, read_bytes, waits, blocks, later_share),
+        working=_sm_ends(sm_finish, quiet, l2_bytes, waits, blocks, later_share),
         at_once=_requested_at_once(case),
         between=_between_cycles(case, quiet_end),
         behind=behind,
@@ -278,6 +319,12 @@ def _requested_at_once(case: Case) -> float:
     plan = case.plan
     if not case.context.co_resident or plan.item_count > case.blocks_in_flight:
         return 0.0
+    return first_stages_share(case)
+
+
+def first_stages_share(case: Case) -> float:
+    """Return the fraction of the kept columns of all items that are in the first stages of their items."""
+    plan = case.plan
     columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
     ring = ring_steps(case.context.programs, plan.resources.stages) * plan.shape.block_k
     return float(np.minimum(columns, ring).sum() / max(columns.sum(), 1.0))

@@ -16,6 +16,9 @@ TIE_BITS = np.int64(22)
 """Lowest bits of a float64 time in which equal times may differ: 2^22 of 2^52, a relative difference of 1e-9.
 They contain the rank and the number of an SM. Kind: choice, above all rounding errors."""
 
+SHORTEST_CYCLES = 1e-6
+"""Intervals between the ends of SMs up to this length do not count. Kind: choice, rounding."""
+
 
 @inner()
 def _key(ends, sm, leaves):
@@ -295,6 +298,19 @@ def list_costs(lists, out_demand, out_quiet):
             out_quiet[block] = lists.times.quiet[i]
 
 
+class GroupEnds(NamedTuple):
+    """Intervals between the ends of SMs as in `SmEnds`, of each group of SMs that run equally many blocks."""
+
+    lasting: np.ndarray
+    """(SMs,) cycles from the end of one SM to the end of the next one of its group, group after group."""
+    share_of_work: np.ndarray
+    """(SMs,) fraction of all requests that SMs of the group make in each interval."""
+    blocks: np.ndarray
+    """(SMs,) resident blocks of the SMs of the group that work in each interval."""
+    bounds: np.ndarray
+    """(groups + 1,) int64, first interval of each group."""
+
+
 class SmEnds(NamedTuple):
     """Intervals between the ends of SMs, for unlimited bandwidth of L2 and DRAM.
 
@@ -302,6 +318,10 @@ class SmEnds(NamedTuple):
     and t_i cycles. Let a memory level be busy for c cycles with all B bytes. SMs that still work request the
     sum of their b_i / t_i * c / B cycles of the level per cycle. If this is above 1, the interval is longer
     by this factor. In a tail, the few SMs that still work share the whole bandwidth.
+
+    This is so for first stages, which all blocks request at once. Later requests wait for earlier ones of
+    their block, and a level whose queue serves them in order gives all waiting blocks the same rate
+    (`fair_cycles`): an SM with few blocks, which would be fast, waits longer than others.
     """
 
     lasting: np.ndarray
@@ -313,6 +333,11 @@ class SmEnds(NamedTuple):
     """Cycles at the start in which no data are transferred."""
     together: float
     """Sum of `lasting`: cycles from `quiet` until the last SM ends."""
+    groups: GroupEnds
+    """The same intervals by groups of SMs."""
+    later_share: float
+    """Fraction of the data that blocks request after their first stages; 0 if all SMs run equally many
+    blocks."""
 
 
 class ChipEnds(NamedTuple):
@@ -376,16 +401,79 @@ class ChipEnds(NamedTuple):
     that the GPU draws, and with it the clock, depends on this number (`hardware.clock.busy_share`)."""
 
 
+@inner()
+def _fair_speeds(needs, blocks, speeds):
+    """Compute the speed of each group of SMs, 0 to 1, if a memory level serves all waiting blocks alike.
+
+    Groups that need less per block than the others get all they need, and the others the same rate per block.
+
+    Parameters
+    ----------
+    needs : (groups,) cycles of the level that a group needs per cycle; negative for groups that have ended
+    blocks : (groups,) blocks of each group
+    speeds : (groups,), receives the speeds
+    """
+    rate, left, waiting = np.inf, 1.0, 0.0
+    for g in range(needs.size):
+        speeds[g] = 0.0 if needs[g] >= 0.0 else 1.0
+        waiting += blocks[g] if needs[g] >= 0.0 else 0.0
+    served = True
+    while served and waiting > 0.0:
+        rate, served = left / waiting, False
+        for g in range(needs.size):
+            if speeds[g] == 0.0 and needs[g] <= rate * blocks[g]:
+                speeds[g], served = 1.0, True
+                left -= needs[g]
+                waiting -= blocks[g]
+    for g in range(needs.size):
+        if speeds[g] == 0.0:
+            speeds[g] = rate * blocks[g] / needs[g]
+
+
+@njit()
+def fair_cycles(groups, most):
+    """Return the cycles from `SmEnds.quiet` until the last SM ends if all waiting blocks get the same rate.
+
+    Parameters
+    ----------
+    groups : `GroupEnds`
+    most : cycles that the busiest memory level needs in total
+    """
+    left, at = groups.lasting.copy(), groups.bounds[:-1].copy()
+    needs, blocks, speeds = np.full(at.size, -1.0), np.zeros(at.size), np.zeros(at.size)
+    total, passing = 0.0, 0.0
+    while passing < np.inf:
+        total += passing
+        for g in range(at.size):
+            if needs[g] >= 0.0:
+                left[at[g]] -= passing * speeds[g]
+            while at[g] < groups.bounds[g + 1] and left[at[g]] <= SHORTEST_CYCLES:
+                at[g] += 1
+            needs[g] = -1.0
+            if at[g] < groups.bounds[g + 1]:
+                needs[g] = most * groups.share_of_work[at[g]] / groups.lasting[at[g]]
+                blocks[g] = groups.blocks[at[g]]
+        _fair_speeds(needs, blocks, speeds)
+        passing = np.inf
+        for g in range(at.size):
+            if needs[g] >= 0.0:
+                passing = min(passing, left[at[g]] / speeds[g])
+    return total
+
+
 @njit()
 def stretched(ends, most):
     """Return the cycles until the last SM ends if the busiest memory level needs `most` cycles in total.
 
-    An interval between the ends of two SMs lasts as long as with unlimited bandwidth, or `most` times the
-    fraction of all requests that SMs make in the interval, whichever is longer.
+    For data that blocks request at once, an interval between the ends of two SMs lasts as long as with
+    unlimited bandwidth, or `most` times the fraction of all requests that SMs make in the interval, whichever
+    is longer.
     """
     total = 0.0
     for i in range(ends.lasting.size):
         total += max(ends.lasting[i], most * ends.share_of_work[i])
+    if ends.later_share > 0.0:
+        total += ends.later_share * (fair_cycles(ends.groups, most) - total)
     return max(most, ends.quiet + total)
 
 
