@@ -357,6 +357,23 @@ def test_blocks_whose_k_steps_differ_by_more_than_the_stores_last_do_not_store_t
     assert (len(set(steps)) == 1) == bool((found == 1.0).all())
 
 
+@pytest.mark.parametrize("seed", [40011, 62015])
+def test_owners_of_split_tiles_do_not_store_together_with_the_other_k_slices(seed):
+    # Equal k-slices of tiles in two or three parts: L2 serves the partial sums of all, then C of the owners
+    gpu = load_gpu("rtx-4090")
+    plan = drawn(gpu.name, "2:4", seed).plan()
+    case = look_up(launch_context(plan, gpu))
+    parts, owners = int(plan.work.parts[0]), int(plan.work.owner.sum())
+    assert case.traits.waits_for_parts
+    assert parts > 1
+    assert parts * owners == plan.blocks == plan.item_count
+    found = stores_together(case)[case.amounts.kinds.of_item]
+    is_owner = plan.work.owner == 1
+    assert found[is_owner] == pytest.approx(1.0 / parts, abs=0.5 / 8)
+    assert found[~is_owner] == pytest.approx(1.0 - 1.0 / parts, abs=0.5 / 8)
+    assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.05)
+
+
 def test_a_few_long_blocks_store_alone_beside_many_short_ones() -> None:
     # 8 of 128 blocks have four k-steps, the others none: estimates of these were 8 % slower than simulations
     layer = draw_of(881068, "model")._replace(sparsity=0.95)

@@ -209,19 +209,22 @@ def stores_together(case: Case) -> FloatArray:
 
     Blocks with equally many k-steps store together. Others store later by the k-steps that they have more,
     each of which lasts at least as long as the busiest pipe of the SM needs for its blocks. Stores of two
-    blocks overlap as far as this is shorter than the time in which L2 stores the C of the wave. The result is
-    the mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a few long blocks store alone, however many
-    short ones store together. It is 1 for lists of items, and for blocks with producer warps, which stay in
-    step (measured on the H200).
+    blocks overlap as far as this is shorter than the time in which L2 stores the C of the wave. Owners of
+    split tiles wait for the partial sums of the other k-slices, so that they store C after these. The result
+    is the mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a few long blocks store alone, however
+    many short ones store together. It is 1 for lists of several items, and for blocks with producer warps,
+    which stay in step (measured on the H200).
     """
     plan, gpu, first = case.plan, case.gpu, case.traffic.waves.of_item == 0
-    if case.traits.runs_ahead or plan.schedule is Schedule.STATIC or not first.any():
+    if case.traits.runs_ahead or plan.item_count > plan.blocks or not first.any():
         return np.ones(case.amounts.kinds.example.size)
-    steps, items = np.unique(plan.steps_per_item[first], return_counts=True)
+    # Owners that wait for partial sums store after all k-steps
+    ends = plan.steps_per_item + 1e9 * case.traits.waits_for_parts * plan.work.owner * (plan.work.parts > 1)
+    steps, items = np.unique(ends[first], return_counts=True)
     stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(first.mean())
     window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
     step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
-    overlap = np.maximum(1.0 - np.abs(case.amounts.step_count[:, None] - steps) * step / window, 0.0)
+    overlap = np.maximum(1.0 - np.abs(ends[case.amounts.kinds.example][:, None] - steps) * step / window, 0.0)
     return np.asarray(np.rint(overlap @ items / items.sum() * OVERLAP_GRAIN) / OVERLAP_GRAIN)
 
 

@@ -276,8 +276,7 @@ def stores_at_once_cycles(case: Case) -> float:
     """
     if case.traits.runs_ahead or case.context.crowd > 1 or not case.plan.item_count:
         return 0.0
-    total = case.amounts.total
-    stored = float(total[Quantity.C] + total[Quantity.PARTIALS_OUT]) / case.plan.item_count
+    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) / case.plan.item_count
     port = float(case.gpu.store_bytes_per_clk_per_sm)
     together = float(stores_together(case)[np.argmax(case.amounts.step_count)])
     return max(stored / store_rate(case.context, together) - stored / port, 0.0)
