@@ -37,7 +37,7 @@ def fastest_rows(
     """
     groups: dict[object, list[str]] = {}
     for layer in layers:
-        groups.setdefault(_role(layer, graph), []).append(layer.name)
+        groups.setdefault(role_of(layer, graph), []).append(layer.name)
     options = [[*_options([rows_of[name] for name in names])] for names in groups.values()]
 
     def rows(choice: Sequence[int]) -> dict[str, Prediction]:
@@ -102,7 +102,7 @@ def fastest_choice(
     return best
 
 
-def _role(layer: WorkloadLayer, graph: ModelGraph) -> object:
+def role_of(layer: WorkloadLayer, graph: ModelGraph) -> object:
     """Return a key that layers of equal size with equal neighbours in the graph share."""
     name, size = next(iter(layer.stands_for), layer.name), (layer.shape, layer.n, layer.convolution)
     if name not in graph.graph:  # a matrix outside of the graph, such as a pooler

@@ -10,10 +10,10 @@ import pytest
 
 from prunecast.codesign.search import floor
 from prunecast.codesign.search.layer_options import layer_options
-from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
+from prunecast.codesign.search.model_search import DENSE, ModelSearch, SparseLayers
 from prunecast.codesign.search.option_times import OptionTimes, equal_tile_map
 from prunecast.codesign.search.prune_model import search_of
-from prunecast.codesign.search.rounds import Round, with_fewer_sparse
+from prunecast.codesign.search.rounds import Round, Rounds, with_fewer_sparse
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import ChosenLayer, ChosenMember, Limits, Targets, parse_latency
 from prunecast.errors import BadInput
@@ -129,6 +129,47 @@ def test_a_target_that_dense_meets_leaves_everything_dense(search: ModelSearch) 
     result = prune_to_targets(search, Targets(latency_share=1.2))
     assert {layer.pattern for layer in result.layers} == {"dense"}
     assert result.retained_importance == 1.0
+
+
+def test_the_dense_model_is_the_answer_where_it_meets_the_target_exactly() -> None:
+    """Also where transposes of sparse layers make it look slower in the estimates."""
+    search = search_of("bert-small", gpu=GPU, tokens=64, engine="model", runtime="torch", families=("atp",))
+    search.prepare()
+    result = prune_to_targets(search, Targets(latency_share=1.0))
+    assert (result.sparsity, result.retained_importance) == (0.0, 1.0)
+    last = result.front[-1]
+    assert (last.seconds, last.retained_importance, last.sparsity) == (result.dense_seconds, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("tokens", [16, 64, 100])
+def test_a_floor_is_never_above_the_dense_time_and_what_is_above_it_is_reached(tokens: int) -> None:
+    search = search_of("bert-small", gpu=GPU, tokens=tokens, engine="model", families=("atp",))
+    search.prepare()
+    with pytest.raises(BadInput, match="the floor is") as refusal:
+        prune_to_targets(search, Targets(latency_share=0.1))
+    share = float(re.search(r"([\d.]+)% of dense", str(refusal.value))[1]) / 100.0  # type: ignore[index]
+    assert share <= 1.0
+    choice = floor.fastest_options(search, {})
+    seconds = {name: float(search.options[name].seconds[place]) for name, place in choice.items()}
+    assert (
+        search.total(seconds, search.sparse(choice))
+        >= share * search.total(search.dense_seconds(), DENSE) * 0.999
+    )
+    result = prune_to_targets(search, Targets(latency_share=0.5 * (share + 1.0)))
+    assert result.seconds <= 0.5 * (share + 1.0) * result.dense_seconds
+
+
+def test_a_limit_of_weights_is_met_though_pruned_layers_keep_a_few_more_than_their_options(
+    search: ModelSearch,
+) -> None:
+    """Allocation aims lower by what the last round kept too many; options that were tried may all miss."""
+    for sparsity in (0.61, 0.683, 0.7):
+        result = prune_to_targets(search, Targets(latency_share=1.1, sparsity=sparsity))
+        assert result.sparsity >= sparsity - 1e-9
+    rounds = Rounds(search, Limits(1.0, 1.0, 0.0))
+    for place in (0, 1):
+        rounds.add(dict.fromkeys(search.options, place))
+    assert rounds.best() is None
 
 
 def test_the_front_rises_with_time(search: ModelSearch) -> None:

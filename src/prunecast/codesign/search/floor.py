@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from prunecast.codesign.search.allocation import OptionValues, floor_seconds
-from prunecast.codesign.search.model_search import ModelSearch, Tried
-from prunecast.codesign.search.options import RunAs, sparse_layers
+from prunecast.codesign.search.allocation import FloatArray
+from prunecast.codesign.search.model_search import ModelSearch, SparseLayers, Tried
+from prunecast.codesign.search.options import Options, RunAs, sparse_layers
 from prunecast.codesign.search.targets import Limits
+from prunecast.codesign.whole_choice import fastest_choice, role_of
 from prunecast.errors import BadInput
+from prunecast.kernels import KERNELS
 
 MOST_NAMED = 7
 """Number of parts of the floor that an error message lists."""
@@ -23,27 +25,93 @@ PROBES = 3
 pruned."""
 
 
-def check_floor(search: ModelSearch, values: Sequence[OptionValues], rest_s: float, limits: Limits) -> None:
-    """Raise BadInput if the model exceeds the time limit even with the fastest option of every layer.
+def fastest_options(search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]]) -> dict[str, int]:
+    """Return layer -> index of its option with which the model is fastest, by estimated times.
+
+    Each layer is dense or has its fastest option of a kernel that fuses epilogues, or does not. Layers of
+    equal size with equal neighbours in the graph are chosen together, see `fastest_choice`.
 
     Parameters
     ----------
-    values : as `ModelSearch.option_values` returns them
-    rest_s : seconds of the model without its prunable layers, if all these layers are sparse. Only then the
-        sum of `rest_s` and the fastest options is a lower bound
+    scales : as in `ModelSearch.option_values`
+    """
+    graph = next(iter(search.workload.graphs), None)
+    groups: dict[object, list[str]] = {}
+    for name, layer in search.workload.layers.items():
+        groups.setdefault(name if graph is None else role_of(layer, graph), []).append(name)
+    seconds = {name: own.values(scales.get(name, {})).seconds for name, own in search.options.items()}
+    places = {name: _fastest_places(own, seconds[name]) for name, own in search.options.items()}
+
+    def options(choice: Sequence[int]) -> dict[str, int]:
+        of_name = {name: kind for kind, own in zip(choice, groups.values(), strict=True) for name in own}
+        return {name: places[name][of_name[name]] for name in search.options}
+
+    def total(choice: Sequence[int]) -> float:
+        chosen = options(choice)
+        return search.total(
+            {name: float(seconds[name][p]) for name, p in chosen.items()}, search.sparse(chosen)
+        )
+
+    def alone(names: Sequence[str]) -> int:
+        return min(range(3), key=lambda kind: sum(float(seconds[name][places[name][kind]]) for name in names))
+
+    return options(fastest_choice([3] * len(groups), total, tuple(map(alone, groups.values()))))
+
+
+def _fastest_places(options: Options, seconds: FloatArray) -> tuple[int, int, int]:
+    """Return the index of the dense option, and of the fastest with and without fused epilogues.
+
+    The index is 0 (dense) where there is no such option.
+    """
+    fuses = np.array(
+        [all(KERNELS[name].fuses_in_torch for name in run.kernel.split("+")) for run in options.runs]
+    )
+    is_sparse = np.arange(seconds.size) > 0
+    found = [
+        int(np.argmin(np.where(allowed, seconds, np.inf))) if allowed.any() else 0
+        for allowed in (is_sparse & fuses[options.run], is_sparse & ~fuses[options.run])
+    ]
+    return 0, found[0], found[1]
+
+
+def check_floor(
+    search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]], rest_s: float, limits: Limits
+) -> None:
+    """Raise BadInput if the model exceeds the time limit even with the fastest options of its layers.
+
+    Two estimates must both exceed the limit: the sum of `rest_s` and the fastest option of every layer, and
+    the time of the fastest model that `fastest_options` finds, which may have dense layers. The latter is not
+    slower than the dense model.
+
+    Parameters
+    ----------
+    scales : as in `ModelSearch.option_values`
+    rest_s : seconds of the model without its prunable layers, if all these layers are sparse
 
     Raises
     ------
     BadInput : the requested time is below the floor. The message gives the floor, its ratio to the dense
         time, and its parts: kinds of operators, and layers grouped by shape
     """
-    floor_s = rest_s + floor_seconds(values)
-    if floor_s <= limits.seconds:
+    values = search.option_values(scales)
+    sums = {name: float(own.seconds.min()) for name, own in zip(search.options, values, strict=True)}
+    if rest_s + sum(sums.values()) <= limits.seconds:
         return
+    choice = fastest_options(search, scales)
+    seconds = {
+        name: float(own.values(scales.get(name, {})).seconds[choice[name]])
+        for name, own in search.options.items()
+    }
+    fastest_s = search.total(seconds, search.sparse(choice))
+    if fastest_s <= limits.seconds:
+        return
+    sparse, floor_s = search.sparse(choice), fastest_s
+    if rest_s + sum(sums.values()) < fastest_s:
+        sparse, seconds, floor_s = search.all_sparse, sums, rest_s + sum(sums.values())
     wanted, floor = apart(limits.seconds * 1e6, floor_s * 1e6)
     raise BadInput(
         f"wanted {wanted} us or less, the floor is {floor} us, {floor_s / limits.dense_s:.1%} of dense: "
-        f"{_listed({**_outside(search), **_fastest(search, values)})}"
+        f"{_listed({**_outside(search, sparse), **_by_shape(search, seconds)})}"
     )
 
 
@@ -53,9 +121,9 @@ def apart(low: float, high: float) -> tuple[str, str]:
     return next((pair for pair in texts if pair[0] != pair[1]), (f"{low:.6f}", f"{high:.6f}"))
 
 
-def _outside(search: ModelSearch) -> dict[str, float]:
-    """Return kind of operator -> seconds outside of prunable layers, if all prunable layers are sparse."""
-    time = search.time(dict.fromkeys(search.options, 0.0), search.all_sparse)
+def _outside(search: ModelSearch, sparse: SparseLayers) -> dict[str, float]:
+    """Return kind of operator -> seconds outside of prunable layers."""
+    time = search.time(dict.fromkeys(search.options, 0.0), sparse)
     if time is None:
         return {}
     by_kind = time.seconds_by_kind
@@ -63,11 +131,11 @@ def _outside(search: ModelSearch) -> dict[str, float]:
     return {names.get(kind, kind): seconds for kind, seconds in by_kind.items() if seconds > 0.0}
 
 
-def _fastest(search: ModelSearch, values: Sequence[OptionValues]) -> dict[str, float]:
-    """Return a text for each layer shape -> seconds of the fastest options, summed over its layers."""
+def _by_shape(search: ModelSearch, seconds_of: Mapping[str, float]) -> dict[str, float]:
+    """Return a text for each layer shape -> seconds of its layers, given those of each layer."""
     own: dict[tuple[int, int], list[float]] = {}
-    for name, each in zip(search.options, values, strict=True):
-        own.setdefault(search.workload.layers[name].shape, []).append(float(each.seconds.min()))
+    for name, seconds in seconds_of.items():
+        own.setdefault(search.workload.layers[name].shape, []).append(seconds)
     return {
         f"{len(s)} layer{'s' * (len(s) > 1)} of {m} x {k} at their fastest": sum(s)
         for (m, k), s in own.items()

@@ -1,5 +1,6 @@
 """Rounds of a search: layers pruned to chosen options, predicted, improved, and written as a result."""
 
+from contextlib import suppress
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -9,6 +10,7 @@ from prunecast.codesign.search.floor import Scales, seen_scales
 from prunecast.codesign.search.model_search import ModelSearch, Tried
 from prunecast.codesign.search.options import sparse_layers
 from prunecast.codesign.search.targets import ChosenLayer, FrontPoint, Limits, TargetResult
+from prunecast.errors import BadInput
 
 CLOSE_ENOUGH, CLOSE_ENOUGH_LARGE = 0.004, 0.01
 """Tolerances for small and for large models. The rounds end at a result whose time is below the limit by at
@@ -59,11 +61,16 @@ class Rounds:
         self.search, self.limits = search, limits
         self.is_large = search.workload.weights > MOST_REFINED_WEIGHTS
         self.near = CLOSE_ENOUGH_LARGE if self.is_large else CLOSE_ENOUGH
-        # Aim slightly below the target: a result just above it would cost a large model another round.
-        self.aim_s = limits.seconds * (1.0 - 0.5 * self.near) if self.is_large else limits.seconds
-        """Time budget of the next allocation."""
         self.scales: Scales = {name: {} for name in search.options}
         self.found: list[Round] = []
+        self.aim_s = limits.seconds
+        """Time budget of the next allocation."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Set the time budget of the next allocation to that of a first round."""
+        # Aim slightly below the target: a result just above it would cost a large model another round.
+        self.aim_s = self.limits.seconds * (1.0 - 0.5 * self.near if self.is_large else 1.0)
 
     def add(self, choice: dict[str, int]) -> Round:
         """Prune and predict the model with `choice` (layer -> index of its option) and return this round.
@@ -87,7 +94,8 @@ class Rounds:
         (`among_tried`) and is also a candidate.
         """
         if len(self.found) > 1:
-            self.found.append(among_tried(self.search, self.found, self.limits))
+            with suppress(BadInput):  # the options that were tried need not keep both limits
+                self.found.append(among_tried(self.search, self.found, self.limits))
         fitting = [each for each in self.found if self.limits.are_met(each.seconds, each.kept)]
         if not fitting:
             return None
@@ -174,6 +182,8 @@ def _chosen(search: ModelSearch, name: str, best: Round) -> ChosenLayer:
 def _front(search: ModelSearch, best: Round, dense_s: float) -> tuple[FrontPoint, ...]:
     """Return the Pareto front: allocations at about the times `FRONT_SHARES` that the model can reach.
 
+    The last point is the dense model.
+
     Only the options of `best` were pruned and predicted. An allocation prefers options whose estimates are
     too fast. If the front promises more importance than `best` reaches in its time, all savings of time are
     scaled by one factor such that it leads through `best`.
@@ -181,11 +191,10 @@ def _front(search: ModelSearch, best: Round, dense_s: float) -> tuple[FrontPoint
     layers = search.option_values(seen_scales(search, best.choice, best.tried))
     others = search.rest_seconds(search.all_sparse)
     total = totals(layers, np.zeros(len(layers), dtype=np.int64))
-    budgets = FRONT_SHARES * dense_s - others
+    budgets = FRONT_SHARES[:-1] * dense_s - others
     found = [totals(layers, allocate(layers, each)) for each in budgets if each >= floor_seconds(layers)]
-    if not found:
-        return ()
-    seconds = np.array([each.seconds + others for each in found])
+    seconds = np.array([*(each.seconds + others for each in found), dense_s])
+    found.append(total)
     saved = dense_s - np.interp(best.importance, [each.importance for each in found], seconds)
     factor = (dense_s - best.seconds) / saved if saved > 0.0 else 1.0
     if not LEAST_FACTOR < factor < 1.0:
