@@ -394,6 +394,9 @@ class ChipEnds(NamedTuple):
     """Order of the norm that combines the times of SMs and DRAM (`queued`), infinite for the longer time."""
     reads_early: bool
     """True if the first wave is divided: blocks read most rows of B from DRAM in its first parts."""
+    first_rows: float
+    """Fraction of the reads of each wave that are rows of B for first k-steps, if the blocks of all SMs begin
+    at once in each wave; else 0."""
     queues: bool
     """True if SMs wait in DRAM's queue even when its mean utilization is below 1."""
     busy_share: float
@@ -478,7 +481,7 @@ def stretched(ends, most):
 
 
 @njit()
-def queued(ends, reads, evenly, wave_work, wave_reads, order):
+def queued(ends, reads, evenly, wave_work, wave_reads, order, first_rows=0.0):
     """Return the cycles until the last SM ends, with queueing at DRAM; at least the result of `stretched`.
 
     Waves of items follow each other. A wave lasts (work^p + dram^p)^(1/p) cycles with p = `order`, since SMs
@@ -492,10 +495,11 @@ def queued(ends, reads, evenly, wave_work, wave_reads, order):
     evenly : DRAM cycles for C, distributed over the waves by `wave_work`
     wave_work, wave_reads : (waves,) fractions, see `ChipEnds`
     order : order p of the norm; if infinite, a wave lasts as long as the longer of both
+    first_rows : fraction of the reads of each wave for which SMs wait before they work
     """
     total = 0.0
     for i in range(wave_work.size):
-        work = ends.together * wave_work[i]
+        work = ends.together * wave_work[i] + first_rows * reads * wave_reads[i]
         dram = evenly * wave_work[i] + reads * wave_reads[i]
         longer = max(work, dram)
         total += longer * (1.0 + (min(work, dram) / max(longer, 1e-9)) ** order) ** (1.0 / order)
@@ -523,6 +527,9 @@ def chip_cycles(chip, clock_hz):
     if chip.queues:
         behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, chip.queue_order)
         last_fetch = max(last_fetch, behind_queue)
+        if chip.first_rows:
+            shares, order = (chip.wave_work, chip.wave_reads), np.inf
+            last_fetch = max(last_fetch, queued(fetching, reads, writes, *shares, order, chip.first_rows))
     else:
         in_proportion = stretched(fetching, reads + writes)
         at_once = fetching.quiet + max(fetching.together, reads + writes)
