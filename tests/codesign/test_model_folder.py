@@ -74,6 +74,16 @@ def test_a_folder_gives_a_folder_with_all_its_files(source, tmp_path):
         assert (out / name).read_bytes() == (source / name).read_bytes()
 
 
+def test_the_command_tells_a_whole_model_from_a_file_of_weights(source, tmp_path, capsys):
+    alone = tmp_path / "alone.safetensors"
+    save_file(tensors(), alone)
+    for weights, written in ((source, "all files of the model"), (alone, "weights.safetensors")):
+        out = tmp_path / f"out-{weights.stem}"
+        assert main(["prune", str(weights), "-o", str(out), "--pattern", PATTERN]) == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Wrote "))
+        assert line == f"Wrote {written} ({PATTERN}) and recipe.json in {out}."
+
+
 def test_shards_have_the_tensors_of_the_source_with_zeros(source, tmp_path):
     out, before = tmp_path / "out", tensors()
     prune(source, pattern=PATTERN, sparsity=0.5, out=out)

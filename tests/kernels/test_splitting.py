@@ -21,7 +21,7 @@ from prunecast.plan.assignment import (
     split_items,
 )
 from prunecast.plan.kernel_plan import WorkList
-from prunecast.plan.tensor_rate import tensor_fma_per_clk
+from prunecast.plan.tensor_rate import fma_per_clk, tensor_fma_per_clk
 from prunecast.plan.tile_rows import cut_rows
 from prunecast.plan.work_items import raster, whole_items
 from tests.kernels.layouts import tiles_keeping
@@ -115,6 +115,17 @@ def test_a_step_of_warps_that_copy_and_multiply_by_hand(warps, turns, path, stor
     assert chain_cycles(config, 100.0, toy_gpu()) == pytest.approx(expected)
     assert chain_cycles(config, 100.0, toy_gpu(), walk=7.0) == pytest.approx(expected + 7)
     assert chain_cycles(config, 2000.0, toy_gpu()) == 2000 / turns
+
+
+@pytest.mark.parametrize(("capability", "dtype"), [(70, "fp16"), (75, "fp32")])
+def test_copies_through_registers_have_no_lists_to_walk_in_a_step(capability, dtype):
+    gpu, tiles = toy_gpu(compute_capability=capability), tiles_keeping([640] * 8, height=64, k=640)
+    for config in tile_configs(gpu, dtype, 64):
+        assert config.tensor_path == "registers"
+        products = config.shape.block_m * config.shape.block_n * config.shape.block_k
+        chain = chain_cycles(config, products / fma_per_clk(gpu, dtype, config.tensor), gpu)
+        kept = cut_rows(tiles, config.shape.block_m).kept_per_tile
+        assert item_cost(config, kept, tiles.row_index.size, 4096, gpu).fetch == chain
 
 
 def test_blocks_that_share_an_sm_slow_each_others_steps_down():

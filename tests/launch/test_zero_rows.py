@@ -13,7 +13,7 @@ from prunecast.launch import Conditions, launch_context
 from prunecast.launch.context import zero_row_count
 from prunecast.launch.floor import launch_floor_s, zero_row_seconds
 from prunecast.models import estimate
-from prunecast.patterns import parse_pattern
+from prunecast.patterns import TileMap, parse_pattern
 from prunecast.simulator import simulate
 
 H200 = load_gpu("h200-sxm")
@@ -53,6 +53,27 @@ def test_seconds_are_those_of_the_twin(pattern, m, n):
     plan = plan_of(pattern, 0.75, n, m=m)
     assert zero_row_seconds(plan, H200) == pytest.approx(twin_seconds(plan), rel=1e-9)
     assert (zero_row_count(plan) > 0) == ("-2d" in pattern)
+
+
+@pytest.mark.parametrize("missing", [1, H200.sm_count, H200.sm_count + 1])
+def test_a_long_row_is_stored_by_one_sm(missing):
+    """Up to a row for each SM they need the time of one row, or DRAM sets the pace; one more needs two."""
+    rows, n = 128, 65_536
+    tiles = TileMap(
+        m=rows + missing,
+        k=64,
+        row_start=np.array([0, rows]),
+        row_index=np.arange(rows),
+        column_start=np.array([0, 16]),
+        column_index=np.arange(16),
+        pattern="tile-wise:128",
+    )
+    gpu = replace(H200, dram_bytes_per_s=1e15)
+    plan = fastest_plan("stspmm", tiles, n=n, dtype="fp16", gpu=H200)
+    cycles = -(-missing // H200.sm_count) * 2 * n / H200.store_bytes_per_clk_per_sm
+    edges = H200.block_start_cycles + H200.store_latency_cycles
+    assert zero_row_seconds(plan, gpu) == pytest.approx((edges + cycles) / H200.max_clock_hz)
+    assert zero_row_seconds(plan, H200) == pytest.approx(twin_seconds(plan))
 
 
 def test_short_rows_take_a_cycle_each():

@@ -216,6 +216,17 @@ def test_columns_move_to_the_tile_where_they_retain_most():
     assert list(kept.values()) == [[4, 4], [2, 6], [0, 8]]
 
 
+@pytest.mark.parametrize("family", ["atp", "atp-2d"])
+@pytest.mark.parametrize("height", [1, 2, 64])
+def test_a_matrix_of_a_single_tile_has_a_map(family, height):
+    pattern = parse_pattern(f"{family}:{height}")
+    importance = np.random.default_rng(0).random((height, 512))
+    mask = pattern.prune({"w": importance}, 0.5)["w"]
+    kept = pattern.map(mask)
+    assert kept.tile_count == int(mask.any())  # rows first: the only row may go
+    np.testing.assert_array_equal(kept.mask(), mask)
+
+
 @pytest.mark.parametrize(
     ("kept", "message"),
     [

@@ -6,11 +6,11 @@ import pytest
 from prunecast.choice import TIE, fastest_plan, product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels import Schedule, run_reference
-from prunecast.kernels.two_of_four.cuda.operator import _check_sparse_form
+from prunecast.kernels.two_of_four.cuda.operator import SparseOperator, _check_sparse_form
 from prunecast.models import estimate
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
-from tests.kernels.cuda.sparse.layouts import GPU, elements_in
+from tests.kernels.cuda.sparse.layouts import FORMS, GPU, elements_in, plan_of
 
 
 def tiles_of(height: int, tiles: int = 32, k: int = 256, kept: int = 64) -> TileMap:
@@ -42,6 +42,14 @@ def test_one_heavy_tile_is_split_and_the_product_stays() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((p.m, p.k)), rng.standard_normal((p.k, p.n))
     np.testing.assert_allclose(run_reference(p, a, b), (a * kept.inner.mask()) @ b, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("slices", [1, 2])
+def test_only_plans_with_split_tiles_are_compiled_to_add_sums(form: tuple[int, int], slices: int) -> None:
+    p = plan_of(200, form, blocks=3, slices=slices)
+    assert p.work.parts.max() == slices
+    assert SparseOperator.compile_inputs(p).defines.get("SPLIT_K", 0) == slices - 1
 
 
 @pytest.mark.parametrize("counts", [[8192, *[512] * 7], [4096, 3000, 2000, 1000] * 8])
