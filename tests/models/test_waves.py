@@ -17,16 +17,18 @@ from prunecast.models import block_times as module
 from prunecast.models import waves
 from prunecast.models.amounts import units_of
 from prunecast.models.block_times import SHARED_STEPS, _sampled, block_times, in_step_by_rows, stores_together
-from prunecast.models.chip import last_reads
+from prunecast.models.chip import last_reads, reading_phases
+from prunecast.models.loops import stretched
 from prunecast.models.rates import sm_level_cycles
 from prunecast.models.roofline import estimate, look_up
 from prunecast.models.traffic import PROBES
 from prunecast.models.waves import place_blocks, place_units, slots_apart, unit_costs
 from prunecast.patterns import TileMap
-from prunecast.plan.kernel_plan import Schedule
+from prunecast.plan.kernel_plan import Schedule, WorkList
+from prunecast.plan.program import Instruction, Op
 from prunecast.workload.engines import simulate
 from tests.laws import draw_of
-from tests.models.hand_plans import hand_plan
+from tests.models.hand_plans import hand_plan, one_role_programs
 from tests.toy_gpu import toy_gpu
 
 T4 = load_gpu("t4")
@@ -424,3 +426,34 @@ def test_weights_are_new_unless_an_earlier_wave_has_read_them(seed, kernel, leas
     found = module._new_weights_share(case)
     assert found == pytest.approx(new / max(later, 1))
     assert least <= found <= most
+
+
+def test_l2_idles_while_blocks_of_all_sms_change():
+    # 3,392 blocks in descending order of k-steps: L2 is busy for 86 % of the time that SMs need, but all SMs
+    # read together. Blocks in random order read at different times, and L2 delays none
+    case = drawn("t4", "tile-wise", 40025)._replace(n=256)
+    plan = case.plan()
+    order, work = np.random.default_rng(0).permutation(plan.item_count), plan.work._asdict()
+    starts = work.pop("block_start")
+    shuffled = WorkList(**{name: column[order] for name, column in work.items()}, block_start=starts)
+    together, apart = (estimate(one, T4) for one in (plan, replace(plan, work=shuffled)))
+    assert together.bound_cycles["l2"] < 0.9 * apart.cycles
+    assert together.cycles == pytest.approx(simulate(plan, T4).cycles, rel=0.05)
+    assert apart.cycles == pytest.approx(simulate(replace(plan, work=shuffled), T4).cycles, rel=0.02)
+
+
+def test_intervals_in_which_blocks_read():
+    # Each of two SMs runs two blocks of 3,000 cycles. The first ones read from cycle 1000, the second ones
+    # after a prologue of 1,000 cycles, and all until 200 cycles before they end
+    (worker,) = one_role_programs(2)
+    worker = replace(worker, step=(*worker.step, Instruction(Op.LOAD_B, 0, per_k16=True, ahead=1)))
+    plan = hand_plan([256] * 4, 64, programs=(worker,), stages=2, shared_bytes=200_000)
+    case = look_up(launch_context(plan, toy_gpu(sm_count=2)))
+    assert (case.before_data, case.context.prologue_cycles) == (1000, 1000)
+    ends = np.array([3000.0, 3000.0, 6000.0, 6000.0])
+    placement = waves.Placement(
+        slot_finish=ends[2:, None], sm=np.array([0, 1, 0, 1]), unit_end=ends, unit_wait=np.zeros(4)
+    )
+    found = reading_phases(case, placement, np.full(4, 200.0))
+    assert stretched(found, 3600.0) == pytest.approx(1000 + 1800 + 1200 + 1800)
+    assert stretched(found, 7200.0) == pytest.approx(1000 + 3600 + 1200 + 3600)

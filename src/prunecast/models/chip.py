@@ -98,6 +98,8 @@ def _in_parts(case: Case, shares: _WaveShares) -> _WaveShares:
 
 _NO_GROUPS = GroupEnds(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64))
 """Groups of a launch in which all SMs run equally many blocks. Kind: definition."""
+_NO_PHASES = SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0, _NO_GROUPS, 0.0)
+"""Phases of a launch in which SMs do not run one block after another. Kind: definition."""
 
 
 def _sm_ends(
@@ -123,7 +125,7 @@ def _sm_ends(
     order = np.argsort(sm_finish, kind="stable")
     ends = sm_finish[order]
     if ends[-1] <= 0.0:
-        return SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0, _NO_GROUPS, 0.0)
+        return _NO_PHASES
     quiet = min(quiet_cycles, float(ends[-1]))
     # SMs that end before any data are transferred, such as those with only empty tiles, read nothing
     reading = np.where(ends > quiet, ends - quiet + wait_cycles, 0.0) if quiet < ends[-1] else ends
@@ -201,6 +203,7 @@ def chip_ends(
     blocks = np.minimum(np.bincount(placement.sm, minlength=sm_finish.size), context.fit.blocks_per_sm)
     later_share = 1.0 - first_stages_share(case)
     return ChipEnds(
+        phases=reading_phases(case, placement, quiet_end),
         fetching=_sm_ends(fetched, quiet, read_bytes, waits, blocks, later_share),
         working=_sm_ends(sm_finish, quiet, l2_bytes, waits, blocks, later_share),
         at_once=_requested_at_once(case),
@@ -228,6 +231,44 @@ def chip_ends(
         first_rows=_first_rows(case) if between > 0.0 else 0.0,
         queues=queues,
         busy_share=busy_share(sm_finish),
+    )
+
+
+def reading_phases(case: Case, placement: Placement, quiet_end: FloatArray) -> SmEnds:
+    """Return the intervals in which equally many SMs read, if each SM runs one block after another.
+
+    SMs whose blocks start together request more than L2 serves while they read, and L2 idles while they
+    change blocks. In descending order of k-steps, the block that starts last has fewest k-steps, so that SMs
+    come together from wave to wave. A block reads from the end of its prologue to `quiet_end` cycles before
+    its end. If only the last units are scheduled one by one, earlier ones count as if they read like these.
+    The intervals are empty if several blocks share an SM, a block has a list of items, or blocks request more
+    than one k-step in advance: L2 then still serves these while the SM does the last k-steps.
+
+    Parameters
+    ----------
+    quiet_end : (units,) cycles at the end of each unit during which it reads nothing
+    """
+    in_turn = case.plan.schedule is Schedule.HARDWARE and case.context.crowd == 1
+    in_turn &= case.context.copies_through_registers and case.plan.blocks > case.blocks_in_flight
+    if not in_turn:
+        return _NO_PHASES
+    units = np.lexsort((placement.unit_end, placement.sm))
+    units = units[placement.unit_end[units] > 0.0]
+    end, is_first = placement.unit_end[units], np.diff(placement.sm[units], prepend=-1) != 0
+    start = np.where(is_first, case.before_data, np.append(0.0, end[:-1]) + case.context.prologue_cycles)
+    known = ~is_first if units.size < placement.unit_end.size else np.ones(units.size, np.bool_)
+    start, stop = start[known], (end - quiet_end[units])[known]
+    read = case.amounts.whole[:, OF_READS].sum(axis=1)[case.amounts.kinds.of_item][units][known]
+    rates = np.where(stop > start, read / np.maximum(stop - start, 1.0), 0.0)
+    order = np.argsort(np.concatenate((start, stop)), kind="stable")
+    lasting = np.diff(np.concatenate((start, stop))[order])
+    share_of_work = np.maximum(np.cumsum(np.concatenate((rates, -rates))[order])[:-1], 0.0) * lasting
+    if not share_of_work.any():
+        return _NO_PHASES
+    together = float(stop.max()) - case.before_data
+    lasting *= together / float(lasting.sum())
+    return SmEnds(
+        lasting, share_of_work / float(share_of_work.sum()), case.before_data, together, _NO_GROUPS, 0.0
     )
 
 

@@ -343,6 +343,9 @@ class SmEnds(NamedTuple):
 class ChipEnds(NamedTuple):
     """Input of `chip_cycles` for any SM clock: cycles, seconds (names that end in `_s`) and fractions."""
 
+    phases: SmEnds
+    """Intervals between the times at which a block starts or ends reading, instead of ends of SMs; empty if
+    they are not known (`chip.reading_phases`)."""
     fetching: SmEnds
     """Times at which SMs have finished all reads, and all stores except those of their last items."""
     working: SmEnds
@@ -523,7 +526,7 @@ def chip_cycles(chip, clock_hz):
     written = max(earlier, chip.dram_read_share)
     l2_s = max(chip.l2_reads_s + earlier * chip.l2_stores_s, earlier * chip.l2_merging_s)
     reads, writes = clock_hz * chip.dram_reads_s, clock_hz * written * chip.dram_writes_s
-    last_fetch = stretched(fetching, clock_hz * l2_s)
+    last_fetch = max(stretched(fetching, clock_hz * l2_s), stretched(chip.phases, clock_hz * l2_s))
     if chip.queues:
         behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, chip.queue_order)
         last_fetch = max(last_fetch, behind_queue)
