@@ -58,6 +58,23 @@ def test_blocks_that_start_early_have_theirs():
     assert share == pytest.approx(SHOWN_SHARE * (1.0 - early_starts(launch_context(plan, H200)) / 120))
 
 
+@pytest.mark.parametrize(
+    ("tiles", "columns", "n", "sharers", "steps"),
+    [(120, 512, 128, 1, 6), (110, 2048, 128, 1, 6), (120, 128, 128, 1, 2), (40, 512, 384, 3, 6)],
+)
+def test_no_more_blocks_are_early_than_dram_has_filled_in_their_prologue(tiles, columns, n, sharers, steps):
+    """A pipeline has six stages of 64 columns of 128 rows; blocks of one tile share its weights."""
+    plan = plan_of(tiles, columns, n)
+    assert plan.blocks == sharers * tiles
+    assert (plan.resources.stages, plan.shape.block_k) == (6, 64)
+    context = launch_context(plan, H200)
+    seconds = context.prologue_under_preceding_cycles / H200.clock_burst_hz[0]
+    filled = sharers * H200.dram_bytes_per_s * seconds / (steps * 64 * 128 * 2)
+    early = early_starts(context)
+    assert memory_rules(context).early_blocks == int(min(filled, early)) > 0
+    assert (filled < early) == (sharers == 1 and steps == 6)
+
+
 def test_nobody_waits_where_launches_do_not_overlap_or_tiles_are_split():
     for plan in (plan_of(44, 614, 384), plan_of(40, 128, 64)):
         assert memory_rules(launch_context(replace(plan, pdl=False), H200)).weights_first == 0.0
