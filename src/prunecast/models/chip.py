@@ -97,9 +97,9 @@ def _in_parts(case: Case, shares: _WaveShares) -> _WaveShares:
 
 
 _NO_GROUPS = GroupEnds(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64))
-"""Groups of a launch in which all SMs run equally many blocks. Kind: definition."""
+"""Groups of a launch in which all SMs run equally many blocks. Kind: definition, no group."""
 _NO_PHASES = SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0, _NO_GROUPS, 0.0)
-"""Phases of a launch in which SMs do not run one block after another. Kind: definition."""
+"""Phases of a launch in which SMs do not run one block after another. Kind: definition, no interval."""
 
 
 def _sm_ends(

@@ -18,7 +18,7 @@ SAMPLED, COMPARED = 256, 8
 """Items of a launch, and columns of each, whose reads are compared with those of other items. Kind: choice,
 for speed: with 64 items the bytes of 144 layers are 2.3 instead of 1.6 % from those of an LRU cache."""
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
-"""Golden ratio, whose multiples are evenly distributed modulo 1. Kind: definition."""
+"""Golden ratio, whose multiples are evenly distributed modulo 1. Kind: definition, x^2 + x = 1."""
 WINDOWS, FIRST_WINDOW = 24, 8.0
 """Number of windows in which reads are compared, and the first of them in kept columns. Kind: choice, for
 speed."""
@@ -78,7 +78,9 @@ def find_unread(plan: KernelPlan, pace: Pace, capacity: float, out: Unread) -> N
     The bytes that L2 holds for a window are the integral, over all shorter windows, of the bytes per unit of
     time that are read or written, times the fraction of them that is not in L2 yet.
     """
-    sample, windows = _sample_of(plan.item_count), _windows_of(pace)
+    sample = _sample_of(plan.item_count)
+    lasting = float((pace.begin + pace.stop).max() - (pace.begin + pace.start).min())
+    windows = np.geomspace(FIRST_WINDOW, max(lasting, 2.0 * FIRST_WINDOW), WINDOWS, dtype=np.float64)
     found = np.zeros((2, sample.size, WINDOWS))
     for of_kind, own in zip(found, (plan.work.tile, plan.work.token_start), strict=True):
         key = np.unique(own, return_inverse=True)[1].astype(np.int64)
@@ -109,12 +111,6 @@ def _sample_of(items: int) -> _Int64Array:
     samples = min(items, SAMPLED)
     place = np.arange(samples) + (np.arange(samples) * GOLDEN % 1.0 if items > samples else 0.0)
     return np.unique((place * items / max(samples, 1)).astype(np.int64))
-
-
-def _windows_of(pace: Pace) -> FloatArray:
-    """Return windows of time, (windows,), ascending by equal ratios up to the time of the launch."""
-    lasting = float((pace.begin + pace.stop).max() - (pace.begin + pace.start).min())
-    return np.asarray(np.geomspace(FIRST_WINDOW, max(lasting, 2.0 * FIRST_WINDOW), WINDOWS), np.float64)
 
 
 def bytes_per_time(pace: Pace, windows: FloatArray) -> FloatArray:
