@@ -16,7 +16,14 @@ from prunecast.launch import launch_context
 from prunecast.models import block_times as module
 from prunecast.models import waves
 from prunecast.models.amounts import units_of
-from prunecast.models.block_times import SHARED_STEPS, _sampled, block_times, in_step_by_rows, stores_together
+from prunecast.models.block_times import (
+    SHARED_STEPS,
+    _sampled,
+    block_times,
+    in_step_by_rows,
+    ring_steps,
+    stores_together,
+)
 from prunecast.models.chip import last_reads, reading_phases
 from prunecast.models.loops import stretched
 from prunecast.models.rates import sm_level_cycles
@@ -457,3 +464,23 @@ def test_intervals_in_which_blocks_read():
     found = reading_phases(case, placement, np.full(4, 200.0))
     assert stretched(found, 3600.0) == pytest.approx(1000 + 1800 + 1200 + 1800)
     assert stretched(found, 7200.0) == pytest.approx(1000 + 3600 + 1200 + 3600)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kernel", "seed", "steady"),
+    [
+        ("rtx-4090", "tile-wise", 51007, True),
+        ("rtx-4090", "2:4", 31012, False),
+        ("h100-sxm", "tile-wise", 51003, False),
+    ],
+)
+def test_blocks_that_copy_asynchronously_end_in_turn_if_their_items_are_long(gpu, kernel, seed, steady):
+    """The blocks of an SM end a k-step apart, SMs by the time in which L2 serves their first stages."""
+    case = look_up(launch_context(drawn(gpu, kernel, seed).plan(), load_gpu(gpu)))
+    ring = ring_steps(case.context.programs, case.plan.resources.stages)
+    long = case.plan.steps_per_item.mean() > 2 * ring
+    assert steady == (long and case.context.crowd > 1 and not case.traits.runs_ahead)
+    assert any(slots_apart(case)) == steady
+    if steady:
+        simulated = simulate(case.plan, load_gpu(gpu)).cycles
+        assert estimate(case.plan, load_gpu(gpu)).cycles == pytest.approx(simulated, rel=0.05)
