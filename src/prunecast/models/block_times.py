@@ -212,8 +212,9 @@ def stores_together(case: Case) -> FloatArray:
     blocks overlap as far as this is shorter than the time in which L2 stores the C of the wave. Owners of
     split tiles wait for the partial sums of the other k-slices, so that they store C after these. The result
     is the mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a few long blocks store alone, however
-    many short ones store together. It is 1 for lists of several items, and for blocks with producer warps,
-    which stay in step (measured on the H200).
+    many short ones store together. If some SMs run one block less than others, the result is that of the
+    others, which end last: SMs with fewer blocks store earlier by the work of one block. It is 1 for lists of
+    several items, and for blocks with producer warps, which stay in step (measured on the H200).
     """
     plan, gpu, first = case.plan, case.gpu, case.traffic.waves.of_item == 0
     if case.traits.runs_ahead or plan.item_count > plan.blocks or not first.any():
@@ -224,8 +225,12 @@ def stores_together(case: Case) -> FloatArray:
     stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(first.mean())
     window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
     step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
-    overlap = np.maximum(1.0 - np.abs(ends[case.amounts.kinds.example][:, None] - steps) * step / window, 0.0)
-    return np.asarray(np.rint(overlap @ items / items.sum() * OVERLAP_GRAIN) / OVERLAP_GRAIN)
+    own, crowd = ends[case.amounts.kinds.example], case.context.crowd
+    overlap = np.maximum(1.0 - np.abs(own[:, None] - steps) * step / window, 0.0)
+    fuller = min(plan.blocks / gpu.sm_count - (crowd - 1), 1.0) if crowd > 1 else 1.0
+    apart = np.where(own < 1e9, np.minimum(own * step / crowd / window, 1.0), 0.0)
+    share = overlap @ items / items.sum() * (1.0 - (1.0 - fuller) * apart)
+    return np.asarray(np.rint(share * OVERLAP_GRAIN) / OVERLAP_GRAIN)
 
 
 def _led_share(case: Case) -> float:
