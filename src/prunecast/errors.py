@@ -33,13 +33,13 @@ def check_choice(what: str, name: str, allowed: Iterable[str]) -> str:
 
 
 def short_text(value: object) -> str:
-    """Return the `repr` of a value, shortened to about 40 characters.
+    """Return the `repr` of a value in one line, shortened to about 40 characters.
 
     An integer of thousands of digits, which Python does not convert to text, is described in words.
     """
     shortened = reprlib.Repr()
     shortened.maxlevel = 1  # show lists inside lists as [...]
     try:
-        return shortened.repr(value)
+        return shortened.repr(value).replace("\n", " ")
     except ValueError:
         return "a number of thousands of digits"

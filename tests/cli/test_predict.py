@@ -129,6 +129,7 @@ def test_convolutions_are_named_by_their_input(run, tmp_path, monkeypatch):
     assert {row["layer"]: row["n"] for row in rows} == {"a": 7 * 7 * 8, "b": 7 * 7 * 8}
     _, shown, _ = run("predict", "net.safetensors", *FAST, *options, "--conv", "im2col")
     assert "a (64 x 576, N 392)" in shown
+    assert shown.startswith("h200-sxm, 8 images, model")  # -n is of layers that are not convolutions
     assert "convolution with im2col, its time included" in shown
     code, _, err = run("predict", "net.safetensors", *FAST, "--input", "14")
     assert (code, err) == (2, "prunecast: error: input: wanted HxW or SELECTOR=HxW, got '14'\n")

@@ -162,3 +162,28 @@ def test_kernels_of_a_model_that_cannot_win_are_predicted_by_the_closed_form():
         assert by_form
         assert min(row.seconds for row in by_form) > best
         assert rows[0].engine == "simulator"
+
+
+def test_gpus_are_named_once_and_messages_name_the_function():
+    with pytest.raises(TypeError, match="compare_gpus: wanted the GPUs as gpus=, got gpu="):
+        compare_gpus(W, gpus=["h200-sxm", "l4"], gpu="h200-sxm", **OPTIONS)
+    with pytest.raises(TypeError, match="compare_gpus: tokens must be a whole number or None, got 'x'"):
+        compare_gpus(W, gpus=["h200-sxm", "l4"], tokens="x")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seconds": "1"}, "predictions[0] must have seconds as float, got '1'"),
+        ({"n": True}, "predictions[0] must have n as int, got True"),
+    ],
+)
+def test_a_row_that_is_no_prediction_is_refused_with_what_it_holds(tmp_path, change, words):
+    path = tmp_path / "a.json"
+    saved(path)
+    document = json.loads(path.read_text())
+    document["predictions"][0] |= change
+    path.write_text(json.dumps(document))
+    with pytest.raises(BadInput) as refusal:
+        compare(path, path)
+    assert words in str(refusal.value)

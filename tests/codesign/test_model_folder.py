@@ -64,6 +64,39 @@ def source(tmp_path):
     return folder
 
 
+def test_small_files_of_an_earlier_source_do_not_stay_beside_the_weights_of_another(source, tmp_path):
+    """Files that an earlier run copied go; the user's own stay, and so does what a recipe names outside."""
+    out = tmp_path / "out"
+    prune(source, pattern=PATTERN, sparsity=0.5, out=out)
+    (out / "notes.txt").write_text("mine")
+    (tmp_path / "precious").write_text("outside")
+    recipe = json.loads((out / "recipe.json").read_text())
+    assert recipe["copied"] == ["templates/chat.jinja", "tokenizer.json"]
+    recipe["copied"] += ["../precious", str(tmp_path / "precious"), 5]
+    (out / "recipe.json").write_text(json.dumps(recipe))
+    (source / "tokenizer.json").unlink()
+    (source / "templates" / "chat.jinja").unlink()
+    (source / "vocab.txt").write_text("a")
+    prune(source, pattern=PATTERN, sparsity=0.5, out=out)
+    assert not (out / "tokenizer.json").exists()
+    assert not (out / "templates" / "chat.jinja").exists()
+    assert (out / "vocab.txt").read_text() == "a"
+    assert (out / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "precious").read_text() == "outside"
+
+
+def test_crossovers_of_pruned_weights_are_refused_with_a_reason(source, tmp_path):
+    out = tmp_path / "out"
+    prune(source, pattern=PATTERN, sparsity=0.5, out=out)
+    options = {"gpu": "h200-sxm", "engine": "model", "tokens": 64, "runtime": "engine", "kernels": ["stspmm"]}
+    table = predict(out, crossovers=True, **options)
+    assert not table.crossovers
+    assert [
+        "the weights are pruned already" in one.reason for one in table.skipped if one.layer == "crossovers"
+    ] == [True]
+    assert all(one.layer != "crossovers" for one in predict(out, **options).skipped)
+
+
 def test_a_folder_gives_a_folder_with_all_its_files(source, tmp_path):
     out = tmp_path / "out"
     prune(source, pattern=PATTERN, sparsity=0.5, out=out)

@@ -98,9 +98,8 @@ def _show_layers(table: "PredictionTable", page: "Page") -> None:
     from prunecast.kernels.libraries.tiled import TCGEN05
 
     first, origin = table[0], table.provenance
-    what = origin.workload or f"{origin.tokens} tokens"
     limit = "" if origin.power_limit_w is None else f", {origin.power_limit_w:g} W"
-    page.say(f"{origin.gpu}, {what}, {first.engine}, {origin.conditions.words}{limit}")
+    page.say(f"{origin.gpu}, {table.run_words}, {first.engine}, {origin.conditions.words}{limit}")
     _show_rows(table, page)
     _show_crossovers(table, page)
     page.say()

@@ -48,8 +48,12 @@ def with_settings(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
+def checked_settings(given: Mapping[str, Any], function: str = "predict") -> PredictSettings:
     """Check the given settings and return all settings, with defaults for those that are missing.
+
+    Parameters
+    ----------
+    function : name of the function that was called, for error messages
 
     Raises
     ------
@@ -59,11 +63,11 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
     try:
         bound = Signature(KEYWORDS).bind(**given)
     except TypeError as error:
-        raise TypeError(f"predict: {error}") from None
+        raise TypeError(f"{function}: {error}") from None
     bound.apply_defaults()
     if bound.arguments["convolutions"] is None:
         bound.arguments["convolutions"] = MATRICES
-    settings = cast(PredictSettings, checked_items(bound.arguments, _KINDS, "predict"))
+    settings = cast(PredictSettings, checked_items(bound.arguments, _KINDS, function))
     tokens, workload, sparsity = settings["tokens"], settings["workload"], settings["sparsity"]
     if tokens is not None:
         checked_tokens(tokens)
@@ -99,17 +103,21 @@ def checked_settings(given: Mapping[str, Any]) -> PredictSettings:
     return settings
 
 
-def settings_of(weights: Source, given: Mapping[str, Any]) -> PredictSettings:
+def settings_of(weights: Source, given: Mapping[str, Any], function: str = "predict") -> PredictSettings:
     """Return the checked settings for `weights`.
 
     A model gets a default workload if neither a workload nor tokens are given.
+
+    Parameters
+    ----------
+    function : name of the function that was called, for error messages
 
     Raises
     ------
     TypeError, BadInput : in the same cases as `checked_settings`
     BadInput : the batch has no effect on these weights
     """
-    settings = checked_settings(given)
+    settings = checked_settings(given, function)
     batch, workload = settings["convolutions"].batch, settings["workload"]
     check_batch(weights, batch, workload=workload, has_images=bool(settings["convolutions"].input_size))
     if workload is None and settings["tokens"] is None and has_model(weights):

@@ -256,9 +256,12 @@ def compare_gpus(
     prices = prices or {}
     for name in prices:
         check_choice("GPU of a price", name, gpus)
+    if "gpu" in options:
+        raise TypeError("compare_gpus: wanted the GPUs as gpus=, got gpu=")
     if len(gpus) < 2:
         raise BadInput(f"gpus must be two or more to compare, got {', '.join(gpus) or 'none'}")
-    asked = [GpuRequest(settings_of(weights, {"gpu": gpu, **options}), prices.get(gpu)) for gpu in gpus]
+    settings = [settings_of(weights, {"gpu": gpu, **options}, "compare_gpus") for gpu in gpus]
+    asked = [GpuRequest(each, prices.get(gpu)) for each, gpu in zip(settings, gpus, strict=True)]
     tables = predict_each(weights, asked, crossovers=False, progress=progress)
     names = _different([table.provenance.gpu for table in tables])
     layers = _side_by_side(names, [[prediction.row() for prediction in table] for table in tables])
@@ -301,9 +304,13 @@ def _rows_of(document: dict[str, Any], path: str | Path) -> list[Row]:
     if not isinstance(rows, list):
         raise BadInput(f"{path}: predictions must be a list, got {type(rows).__name__}")
     for index, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}: predictions[{index}] must be an object, got {row!r:.40}")
         for name, kind in _NEEDED.items():
-            if not isinstance(row, dict) or not isinstance(row.get(name), kind):
-                raise BadInput(f"{path}: predictions[{index}] must have {name} as {kind.__name__}")
+            value = row.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                wanted = f"predictions[{index}] must have {name} as {kind.__name__}"
+                raise BadInput(f"{path}: {wanted}, got {value!r:.40}")
         if not SHORTEST_S <= row["seconds"] <= LONGEST_S:
             raise BadInput(
                 f"{path}: predictions[{index}].seconds must be {SHORTEST_S:g} to {LONGEST_S:g}, "

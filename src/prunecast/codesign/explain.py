@@ -117,7 +117,7 @@ def explain(
     """
     if "kernels" in options:
         raise TypeError("explain: wanted one kernel as kernel=, got kernels=")
-    settings = settings_of(weights, {"gpu": gpu, **options})
+    settings = settings_of(weights, {"gpu": gpu, **options}, "explain")
     if kernel is not None:
         settings["kernels"] = (kernel,)
     job = layer_job(weights, settings, progress)

@@ -55,7 +55,7 @@ def written_names(source: Path) -> tuple[str, ...]:
     check_readable(source, rewritten=True)
     shards = [_shard_name(file) for file in files_of_folder(source)]
     index = [f"model{INDEX}"] if len(shards) > 1 else []
-    return (*shards, *index, *_copied(source), *_OWN)
+    return (*shards, *index, *copied_names(source), *_OWN)
 
 
 def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe: Mapping[str, Any]) -> str:
@@ -97,7 +97,7 @@ def write_model(unfinished: Path, weights: Source, arrays: MaskedTensors, recipe
     entry = method_entry(recipe)
     config = {**config, QUANTIZED: entry} if entry["layers"] else config
     (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    for name in _copied(source):
+    for name in copied_names(source):
         (unfinished / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(source / name, unfinished / name)
     (unfinished / CARD).write_text(card(source, recipe), encoding="utf-8")
@@ -202,7 +202,7 @@ def _shard_name(file: Path) -> str:
     return f"{file.stem.replace('pytorch_model', 'model')}.safetensors"
 
 
-def _copied(source: Path) -> list[str]:
+def copied_names(source: Path) -> list[str]:
     """Return the files to copy from a folder and its subfolders: tokenizer, licence, settings.
 
     Weights, hidden files, files above `MOST_COPIED` bytes and files that are written anew are left out.

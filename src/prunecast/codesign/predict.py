@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain, count
 from typing import NamedTuple, Unpack
 
@@ -18,7 +19,7 @@ from prunecast.codesign.whole_model import whole_model
 from prunecast.errors import BadInput
 from prunecast.settings import PredictSettings
 from prunecast.workload.engines import Progress, silent
-from prunecast.workload.layers import Source, name_of
+from prunecast.workload.layers import Skipped, Source, name_of
 
 LARGEST_PRICE = 1e9
 """Upper limit of `price`. Kind: choice, above the price of a GPU hour in any currency."""
@@ -129,6 +130,10 @@ def predict_each(
             digest.add_read(layers[name])
         wanted = not in_model if crossovers is None else crossovers
         # Weights that are already pruned cannot be pruned to other sparsities by their magnitudes
+        if jobs[0].candidates_of and crossovers:
+            why = "the weights are pruned already: --pattern or --sparsity prunes them again"
+            note = Skipped(layer="crossovers", kernel=None, reason=why)
+            jobs = [replace(job, workload=job.workload.noting(note)) for job in jobs]
         wanted = wanted and not jobs[0].candidates_of
         crossed = [_find_crossovers(job, progress) if wanted else () for job in jobs]
         while waiting:

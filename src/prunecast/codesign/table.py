@@ -75,6 +75,14 @@ class PredictionTable(Sequence[Prediction], Result):
         return sum(self.runs.get(row.layer, 1) * row.seconds for row in rows)
 
     @property
+    def run_words(self) -> str:
+        """The workload, or the number of tokens; images if every layer is a convolution of known size."""
+        images = sorted({conv.batch for conv in self.convolutions.values()})
+        if self.provenance.workload or not images or len(self.convolutions) < len(list(self.layers())):
+            return self.provenance.workload or f"{self.provenance.tokens} tokens"
+        return f"{images[-1]} image{'s' * (images[-1] > 1)}"
+
+    @property
     def dense_seconds(self) -> float:
         """Summed seconds of all layers with the dense kernel."""
         return self.total([row for row in self.predictions if KERNELS[row.kernel].is_baseline])

@@ -6,8 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from prunecast.codesign.model_folder import model_folder, write_model, written_names
-from prunecast.codesign.provenance import json_text
+from prunecast.codesign.model_folder import copied_names, model_folder, write_model, written_names
+from prunecast.codesign.provenance import json_text, read_document
 from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, holds_tile_maps, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.files import Output, OutputFolder, check_outputs, folder_aside
@@ -105,10 +105,24 @@ def write_folder(
 def result_aside(folder: Path) -> AbstractContextManager[Path]:
     """Return the context manager `files.folder_aside` for the folder of a pruned model.
 
-    Tile maps of an earlier result are removed if the new one has none, since they would be taken for its own.
-    A file of this name that holds anything else than tile maps remains: this project did not write it.
+    Tile maps and small files (such as a tokenizer) of an earlier result are removed if the new one has none,
+    since they would be taken for its own. Small files are those that the earlier recipe lists under `copied`.
+    Files that this project did not write remain, as does a file called like tile maps with other content.
     """
-    return folder_aside(folder, last=RECIPE, earlier=(TILES,) if holds_tile_maps(folder / TILES) else ())
+    tiles = [TILES] if holds_tile_maps(folder / TILES) else []
+    return folder_aside(folder, last=RECIPE, earlier=[*tiles, *_copied_before(folder)])
+
+
+def _copied_before(folder: Path) -> list[str]:
+    """Return the small files that an earlier result copied to a folder; empty if its recipe is unreadable."""
+    try:
+        copied = read_document(folder / RECIPE, key="copied")["copied"]
+    except BadInput:
+        return []
+    names = [Path(name) for name in copied if isinstance(name, str)] if isinstance(copied, list) else []
+    own = folder.resolve()
+    inside = [name for name in names if (own / name).parent.resolve().is_relative_to(own)]
+    return [str(name) for name in inside if (own / name).is_file()]
 
 
 def fill_folder(
@@ -122,6 +136,7 @@ def fill_folder(
     source, recipe = model_folder(weights), {**recipe}
     if pruned is not None and source is not None and isinstance(pruned.arrays, MaskedTensors):
         recipe["weights"] = write_model(unfinished, weights, pruned.arrays, recipe)
+        recipe["copied"] = copied_names(source)
     elif pruned is not None:
         write_weights(unfinished / WEIGHTS, pruned.arrays, pruned.metadata)
     if tiles:

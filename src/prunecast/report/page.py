@@ -207,7 +207,7 @@ def headline_of(table: PredictionTable) -> str:
     name = origin.source or "layers"
     if whole is None:
         times = f"{microseconds(table.dense_seconds)} to {microseconds(table.best_seconds)} us"
-        return f"{name}, {origin.tokens} tokens, {origin.gpu}: layers {times}, {table.speedup:.2f}x"
+        return f"{name}, {table.run_words}, {origin.gpu}: layers {times}, {table.speedup:.2f}x"
     what = " and ".join(phase.words for phase in whole.phases)
     times = f"{milliseconds(whole.dense.seconds)} to {milliseconds(whole.best.seconds)} ms"
     return f"{name}, {what}, {origin.gpu}: {times}, {whole.speedup:.2f}x"

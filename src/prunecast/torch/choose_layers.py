@@ -13,8 +13,9 @@ from prunecast.patterns.sources.weight_set import select_names
 from prunecast.torch.choose_tiles import Choice, choose_tiles
 from prunecast.torch.experts import PARTS, ExpertStack, are_of_experts, find_experts
 from prunecast.torch.feed_forward import FeedForward, find_feed_forwards
-from prunecast.torch.find import Found, matrix_of
+from prunecast.torch.find import Found, find_layers, is_convolution, matrix_of
 from prunecast.torch.layer_table import check_gpu
+from prunecast.torch.sparse_linear import SparseLinear
 from prunecast.workload.engines import Progress
 
 
@@ -86,6 +87,8 @@ def choose_layers(model: nn.Module, found: list[Found], recipe: Recipe, options:
         or a 2:4 layer is to be trained
     """
     stacks = [] if options.trainable else find_experts(model)
+    if not found and not stacks:
+        raise BadInput(f"no layer of the model can become sparse: {_why_none(model)}")
     matrices = [layer for stack in stacks for layer in stack.layers]
     names = select_names([layer.name for layer in [*found, *matrices]], options.target, options.ignore)
     for device in {matrix_of(layer.module).device for layer in found}:
@@ -105,6 +108,22 @@ def choose_layers(model: nn.Module, found: list[Found], recipe: Recipe, options:
         )
     expert_names = frozenset(layer.name for layer in matrices)
     return ChosenLayers(choices, experts, expert_names, forwards, [*left, *dense_experts])
+
+
+def _why_none(model: nn.Module) -> str:
+    """Return the reason why a model has no layers that can become sparse."""
+    found, left = find_layers(model, convolutions=True)
+    if any(is_convolution(layer.module) for layer in found):
+        return "its convolutions need convolutions=True"
+    if left:
+        return left[0]
+    if any(isinstance(module, SparseLinear) for module in model.modules()):
+        return "its layers are sparse already"
+    return (
+        "it has no linear layers besides the one that makes the logits"
+        if found
+        else "it has no linear layers"
+    )
 
 
 def _experts_of(

@@ -6,12 +6,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from prunecast.arguments import checked
 from prunecast.codesign.tile_maps import RECIPE, WEIGHTS
 from prunecast.errors import BadInput
 from prunecast.torch.convert import sparsify
 from prunecast.workload.graph.config import CONFIG
 
 
+@checked
 def load(folder: str | Path, model: torch.nn.Module | None = None, **options: Any) -> torch.nn.Module:
     """Load a pruned model from a folder.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.errors import BadInput
+from prunecast.errors import BadInput, short_text
 from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.patterns.sources import Layer, WeightSet
 from prunecast.patterns.sources.read import layers_among
@@ -351,7 +351,7 @@ def _stored(name: str, given: Any) -> StoredTensor:
     if not any(hasattr(given, known) for known in ("detach", "__array__")) and not isinstance(
         given, list | tuple
     ):
-        raise TypeError(f"weights must be a path or arrays of numbers, {name!r} is {given!r:.80}")
+        raise TypeError(f"weights must be a path or arrays of numbers, {name!r} is {short_text(given)}")
     try:
         array = array_of(given) if hasattr(given, "detach") else np.asarray(given)
     except ValueError as error:  # rows of different lengths

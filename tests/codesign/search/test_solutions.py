@@ -93,7 +93,8 @@ def test_folders_of_an_earlier_search_are_named(tmp_path):
     (tmp_path / "out-4").mkdir()  # it holds no pruned model
     remarks = list(remarks_on(2, 2, tmp_path / "out"))
     assert remarks == [f"{tmp_path / name} is of an earlier search" for name in ("out-3", "out-5")]
-    assert not list(remarks_on(1, 1, tmp_path / "out"))
+    assert next(remarks_on(1, 1, tmp_path / "out")) == f"{tmp_path / 'out-2'} is of an earlier search"
+    assert not list(remarks_on(1, 1, Path()))
     assert not list(remarks_on(2, 2, None))
 
 

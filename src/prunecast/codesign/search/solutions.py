@@ -86,7 +86,7 @@ def different_solutions(
 def remarks_on(found: int, most: int, folder: Path | None) -> Iterator[str]:
     """Yield the reason why only `found` of `most` solutions were found, and folders of an earlier search.
 
-    Folders with further numbers are not removed, since they hold weights that may be wanted.
+    Folders with further numbers are named and not removed, since they hold weights that may be wanted.
 
     Parameters
     ----------
@@ -97,7 +97,8 @@ def remarks_on(found: int, most: int, folder: Path | None) -> Iterator[str]:
             f"{found} of {most} solutions found: no others meet the targets and differ in {DIFFERENT:.0%} of "
             "the layers"
         )
-    numbered = [] if folder is None or most == 1 else numbered_folders(folder, 1 + len(OFFERS))
+    is_numbered = folder is not None and folder.name not in ("", "..")
+    numbered = numbered_folders(folder, 1 + len(OFFERS)) if folder is not None and is_numbered else []
     for other in numbered[found:]:
         if (other / RECIPE).is_file():
             yield f"{other} is of an earlier search"

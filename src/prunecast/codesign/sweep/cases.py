@@ -127,6 +127,9 @@ def expand(
     """
     if not gpus:
         raise BadInput("gpus must name at least one GPU, got none")
+    for name, given in (("patterns", patterns), ("sparsities", sparsities)):
+        if kernels and not given:
+            raise BadInput(f"{name} must have at least one, got none")
     for gpu in gpus:
         load_gpu(gpu)
     check_choice("engine", engine, ENGINES)
@@ -138,7 +141,7 @@ def expand(
         check_choice("kernel", kernel, [name for name, known in KERNELS.items() if not known.parts])
     sizes = list(shapes)
     if not sizes:
-        raise BadInput("shapes: wanted a --shape like 4096x4096x2048 or a --workload, got neither")
+        raise BadInput("shapes: wanted an M x K x N (--shape 4096x4096x2048) or a --workload, got neither")
     for each in sizes:
         text = " x ".join(map(str, each))
         if len(each) != 3 or min(each) < 1:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -178,33 +178,56 @@ def run_sweep(
 def sweep(
     output: str | Path,
     *,
+    shapes: Iterable[Sequence[int]],
     gpus: Sequence[str] = ("h200-sxm",),
     patterns: Sequence[str] = ("tile-wise:128",),
     sparsities: Sequence[float] = (0.5, 0.75, 0.9),
+    kernels: Sequence[str] = (),
+    dtype: str = "fp16",
+    engine: str = "model",
+    state: str = "burst",
+    launch: str = "graph",
+    seed: int = 0,
     executor: str = "processes",
     workers: int | None = None,
     as_important_as: str | None = None,
     progress: Progress = silent,
-    **options: Any,
 ) -> SweepTable:
     """Predict all combinations of GPUs, patterns, sparsities and shapes (M, K, N), and store them in a file.
 
-    Return all results in the file, including those of earlier runs.
+    Return all results in the file, including those of earlier runs. Worker processes import the calling
+    script: it must call this function below `if __name__ == "__main__":`.
 
     Parameters
     ----------
     output : SQLite file; cases whose results it already contains are not computed again
+    shapes : sizes (M, K, N) of the products
+    gpus : names or spec files of GPUs
+    patterns, sparsities : patterns to prune to, each at every sparsity unless its sparsity is fixed
+    kernels : kernels to predict; empty for all that can run a pattern, as in `expand`
+    dtype, engine, state, launch : as in `predict`
+    seed : seed of the random weights
     executor, workers : address and number of workers, see `open_executor`
     as_important_as : pattern string. Other patterns then get the sparsities at which they retain as much
         importance as this one does at `sparsities`
     progress : called with the progress
-    gpus, patterns, sparsities, options : as in `expand`
 
     Raises
     ------
     BadInput : an argument cannot be used, or the file does not contain results of a sweep
     """
-    cases = expand(gpus=gpus, patterns=patterns, sparsities=sparsities, **options)
+    cases = expand(
+        gpus=gpus,
+        shapes=shapes,
+        patterns=patterns,
+        sparsities=sparsities,
+        kernels=kernels,
+        dtype=dtype,
+        engine=engine,
+        state=state,
+        launch=launch,
+        seed=seed,
+    )
     if as_important_as is not None:
         cases = at_equal_importance(cases, as_important_as)
     with open_executor(executor, workers) as where, SweepStore(output) as store:
