@@ -5,13 +5,14 @@ import inspect
 import itertools
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from importlib import import_module
+from importlib import import_module, resources
 
 import numpy as np
 import pytest
@@ -138,6 +139,20 @@ def test_what_a_worker_keeps_changes_no_result(engine, monkeypatch) -> None:  # 
     monkeypatch.setattr(equal_importance, "MOST_SHARED", 0)
     predicting._pruned.cache_clear()
     assert predict_group([cases[-1]])[0] in kept
+
+
+def test_a_worker_reads_a_file_of_a_gpu_again_for_each_group(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "mine.toml"
+    text = (resources.files("prunecast.hardware") / "data" / "t4.toml").read_text()
+    wanted = {"shapes": [(4096, 1024, 1024)], "patterns": ["2:4"], "sparsities": [0.5], "kernels": ["2:4"]}
+    found = []
+    for sms in (40, 20):
+        changed = re.sub(r"(\[sm_count\]\nvalue = )40\b", rf"\g<1>{sms}", text)
+        file.write_text(changed)
+        dense, _ = expand(gpus=[str(file)], **wanted)
+        found += predict_group([dense])
+    assert found[1]["seconds"] > 1.5 * found[0]["seconds"]
+    assert found[0]["key"] != found[1]["key"]
 
 
 def test_large_groups_come_first_and_simulations_in_small_parts() -> None:
