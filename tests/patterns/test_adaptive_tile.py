@@ -218,8 +218,9 @@ def test_columns_move_to_the_tile_where_they_retain_most():
 
 @pytest.mark.parametrize("family", ["atp", "atp-2d"])
 @pytest.mark.parametrize("height", [1, 2, 64])
-def test_a_matrix_of_a_single_tile_has_a_map(family, height):
-    pattern = parse_pattern(f"{family}:{height}")
+@pytest.mark.parametrize("interval", ["", "x16x97-103"])
+def test_a_matrix_of_a_single_tile_has_a_map(family, height, interval):
+    pattern = parse_pattern(f"{family}:{height}{interval}")
     importance = np.random.default_rng(0).random((height, 512))
     mask = pattern.prune({"w": importance}, 0.5)["w"]
     kept = pattern.map(mask)
