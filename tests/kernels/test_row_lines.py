@@ -26,7 +26,7 @@ from prunecast.simulator import simulate
 H200 = load_gpu("h200-sxm")
 
 
-def plan_of(tokens, gpu=H200):
+def plan_of(tokens, gpu=H200, kernel="stspmm"):
     tiles = TileMap(
         m=2048,
         k=512,
@@ -36,7 +36,17 @@ def plan_of(tokens, gpu=H200):
         column_index=np.tile(np.arange(0, 512, 2), 16),
         pattern="tile-wise:128",
     )
-    return fastest_plan("stspmm", tiles, tokens, "fp16", gpu)
+    return fastest_plan(kernel, tiles, tokens, "fp16", gpu)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kernel", "costs_more"),
+    [("h200-sxm", "stspmm", True), ("h200-sxm", "tile-wise", True), ("a100-sxm4-80gb", "stspmm", False)],
+)
+def test_row_starts_are_charged_to_the_kernel_that_gathers_with_wgmma(gpu, kernel, costs_more):
+    programs = plan_of(6280, load_gpu(gpu), kernel).programs
+    assert (gather_line_cost(programs) > 1.0) == costs_more
+    assert (store_cost(programs) != (1.0, 0.0)) == costs_more
 
 
 @pytest.mark.parametrize(

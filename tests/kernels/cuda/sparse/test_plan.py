@@ -7,6 +7,7 @@ from prunecast.choice import TIE, fastest_plan, product_of
 from prunecast.hardware import load_gpu
 from prunecast.kernels import Schedule, run_reference
 from prunecast.kernels.two_of_four.cuda.operator import SparseOperator, _check_sparse_form
+from prunecast.kernels.two_of_four.kernel import _sparse_tensor_times
 from prunecast.models import estimate
 from prunecast.patterns import NestedMap, TileMap
 from prunecast.patterns.element_map import element_map_from_mask
@@ -62,6 +63,16 @@ def test_a_split_plan_is_taken_where_the_closed_form_finds_it_faster(counts: lis
         assert whole.work.parts.max() == 1
         assert all(plan.work.parts.max() > 1 for plan in split)
         assert chosen <= TIE * min(estimate(plan, GPU).seconds for plan in (whole, *split))
+
+
+@pytest.mark.parametrize(("name", "is_persistent"), [("h200-sxm", True), ("a100-sxm4-80gb", False)])
+def test_only_blocks_of_a_persistent_grid_fill_their_stages_once(name: str, is_persistent: bool) -> None:
+    gpu = load_gpu(name)
+    kept = element_map_from_mask(np.tile([True, False, True, False], (512, 64)), "2:4")
+    configs = product_of("2:4", kept, 512, "fp16", gpu).configs()
+    assert (fastest_plan("2:4", kept, 512, "fp16", gpu).schedule is Schedule.STATIC) == is_persistent
+    for times in _sparse_tensor_times(configs, kept, 512, "fp16", gpu):
+        assert (times.once > 0.0) == is_persistent
 
 
 def test_equal_tiles_that_fill_the_gpu_are_not_split() -> None:
