@@ -11,6 +11,7 @@ from prunecast.choice import kept_estimate
 from prunecast.codesign.checked_settings import settings_of, with_settings
 from prunecast.codesign.crossover import Crossover, layer_crossovers
 from prunecast.codesign.layer_job import LayerJob, Row, start_layer
+from prunecast.codesign.padding import padded_workload, with_padding_remark
 from prunecast.codesign.prediction import Prediction
 from prunecast.codesign.prepare_job import WHOLE_MODELS, layer_job, provenance_of
 from prunecast.codesign.provenance import RowsDigest
@@ -142,10 +143,21 @@ def predict_each(
         for place, (job, one) in enumerate(zip(jobs, asked, strict=True)):
             rows = [row for name in layers for row in rows_of[name][place]]
             tables.append(_table(job, one, rows, crossed[place], weights, digest.hexdigest()))
-        return tables
+        if len(tables) > 1:
+            return tables
     finally:
         for job in jobs:
             job.engine.stop()
+
+    def predict_padded(workload: str) -> PredictionTable:
+        settings: PredictSettings = {**asked[0].settings, "tokens": None, "workload": workload}
+        progress("padding tokens", 0, 1)
+        (padded,) = predict_each(
+            weights, [asked[0]._replace(settings=settings)], crossovers=False, progress=progress
+        )
+        return padded
+
+    return [with_padding_remark(tables[0], padded_workload(loaded) if in_model else "", predict_padded)]
 
 
 Waiting = deque[tuple[str, list[Callable[[], list[Row]]]]]

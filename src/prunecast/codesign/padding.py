@@ -1,0 +1,70 @@
+"""Padding of the tokens of a whole model: the workload with a multiple of 8 tokens, and what it would save.
+
+With other numbers of tokens, an inference engine copies B and C of sparse layers to padded rows. Padded
+sequences need no copies, but more tokens are computed, and attention of encoders reads a mask. `SparseLinear`
+of torch pads rows itself (`planned_tokens`), so that padded sequences save nothing there.
+"""
+
+from collections.abc import Callable, Sequence
+
+from prunecast.codesign.table import PredictionTable
+from prunecast.plan.misaligned import VECTOR_TOKENS
+from prunecast.text import milliseconds
+from prunecast.workload.graph import Pass
+from prunecast.workload.workload import Workload
+
+LEAST_SAVED = 0.01
+"""Share of the time of a pass that padding must save to be mentioned. Kind: choice."""
+
+
+def padded_workload(workload: Workload) -> str:
+    """Return the text of a workload with the next multiple of 8 tokens in each pass.
+
+    The text is empty if no pass would change, or if padding is no choice of the user: models of images have
+    fixed numbers of tokens, and torch pads rows itself.
+    """
+    if workload.runtime != "engine" or not workload.graphs:
+        return ""
+    passes = workload.passes
+    if all(run.columns % VECTOR_TOKENS == 0 or run.columns == 1 for run in passes):
+        return ""
+    for run, graph in zip(passes, workload.graphs, strict=True):
+        counts = {product.n for product in graph.products.values()}
+        if run.columns not in counts or (run.cached and not run.is_decode):
+            return ""
+    texts = (f"{_padded(run)}={run.share!r}" if len(passes) > 1 else _padded(run) for run in passes)
+    return ",".join(texts)
+
+
+def _padded(run: Pass) -> str:
+    """Return the text of a pass with a multiple of 8 tokens: longer sequences, in a decode more of them."""
+    if run.is_decode:
+        batch = run.batch if run.batch == 1 else -(-run.batch // VECTOR_TOKENS) * VECTOR_TOKENS
+        return f"decode:{batch}@{run.cached}{'/padded' * run.padded}"
+    tokens = run.tokens
+    while run.batch * tokens % VECTOR_TOKENS:
+        tokens += 1
+    kind = "batch" if run.all_logits else "prefill"
+    return f"{kind}:{run.batch}x{tokens}{'/padded' * (run.padded or tokens > run.tokens)}"
+
+
+def with_padding_remark(
+    table: PredictionTable, workload: str, predict_again: Callable[[str], PredictionTable]
+) -> PredictionTable:
+    """Return the table with a remark on the time of the padded workload if that is faster.
+
+    Parameters
+    ----------
+    workload : text of the padded workload; empty for none
+    predict_again : predicts the model with another workload, its kernels chosen anew
+    """
+    if not workload or table.whole is None:
+        return table
+    padded = predict_again(workload).whole
+    assert padded is not None
+    times_s: Sequence[float] = (padded.best.seconds, table.whole.best.seconds)
+    if times_s[0] > (1.0 - LEAST_SAVED) * times_s[1]:
+        return table
+    padded_ms, own_ms = map(milliseconds, times_s)
+    remark = f"padded to --workload {workload} the pass would need {padded_ms} ms instead of {own_ms}"
+    return table.remarking(remark)
