@@ -1,5 +1,7 @@
 """Padding of whole models whose number of tokens is no multiple of 8: predicted, or not mentioned."""
 
+from dataclasses import replace
+
 import pytest
 
 from prunecast.codesign import predict
@@ -35,6 +37,7 @@ def test_the_padded_workload_has_a_multiple_of_8_tokens_where_the_user_can_choos
         model, parse_workload(workload), stated={"tokens": None, "batch": None}, runtime=runtime
     )
     assert padded_workload(loaded) == padded
+    assert not padded_workload(replace(loaded, form="onnx"))  # a file that states its sizes
     if padded:
         passes = parse_workload(padded)
         assert all(run.columns % 8 == 0 for run in passes)

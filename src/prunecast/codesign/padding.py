@@ -21,9 +21,9 @@ def padded_workload(workload: Workload) -> str:
     """Return the text of a workload with the next multiple of 8 tokens in each pass.
 
     The text is empty if no pass would change, or if padding is no choice of the user: models of images have
-    fixed numbers of tokens, and torch pads rows itself.
+    fixed numbers of tokens, ONNX files state theirs, and torch pads rows itself.
     """
-    if workload.runtime != "engine" or not workload.graphs:
+    if workload.runtime != "engine" or workload.form not in ("standard", "checkpoint"):
         return ""
     passes = workload.passes
     if all(run.columns % VECTOR_TOKENS == 0 or run.columns == 1 for run in passes):

@@ -13,6 +13,7 @@ from prunecast.arguments import checked
 from prunecast.codesign.result import Result
 from prunecast.codesign.search.even_shares import evenly_if_close, prune_evenly
 from prunecast.codesign.search.model_search import FAMILIES, MOST_SPARSITY, ModelSearch, Origin
+from prunecast.codesign.search.padded_search import PaddedSearch
 from prunecast.codesign.search.removals import SmallerModel, best_smaller_model
 from prunecast.codesign.search.solutions import different_solutions, numbered_folders, remarks_on
 from prunecast.codesign.search.target import prune_to_targets
@@ -251,6 +252,7 @@ def prune_model(
         raise BadInput(f"even has one solution, got solutions {solutions}")
     by_importance = even is False or (even is None and options.get("calibrate") is not None)
     prune = prune_to_targets if by_importance else prune_evenly if even else evenly_if_close
+    padding = ""
     folders = [] if out is None else numbered_folders(Path(out), solutions)
     check_folders(folders, weights, reads=files_read(gpu, options))
     if remove:
@@ -265,8 +267,18 @@ def prune_model(
         if out is not None:
             check_layer_names(search.workload.layers)
         search.prepare()
-        results = different_solutions(search, targets, solutions, prune)
+
+        def padded_search(workload: str) -> ModelSearch:
+            asked = {**options, "tokens": None, "batch": None, "workload": workload}
+            return search_of(weights, gpu=gpu, **asked)
+
+        padded = PaddedSearch(search, targets, padded_search)
+        try:
+            results = different_solutions(search, targets, solutions, prune)
+        except BadInput as error:
+            raise BadInput("; ".join(filter(None, (str(error), padded.floor_remark())))) from error
         solved = [SmallerModel(weights, search, result) for result in results]
+        padding = padded.remark(results[0], prune)
     found = []
     for place, one in enumerate(solved):
         folder = folders[place] if folders else None
@@ -284,7 +296,7 @@ def prune_model(
             if pruned.folder is not None:
                 unfinished = folders_aside.enter_context(result_aside(pruned.folder))
                 pruned.fill(unfinished, one.search, one.weights, pruned.document())
-    remarks = remarks_on(len(found), solutions, folders[0] if folders else None)
+    remarks = [*remarks_on(len(found), solutions, folders[0] if folders else None), *filter(None, [padding])]
     return replace(found[0], others=tuple(found[1:]), remarks=tuple(remarks))
 
 
