@@ -25,6 +25,7 @@ OPTIONS = {"gpu": "h200-sxm", "engine": "model", "kernels": ["stspmm"], "crossov
         ("gpt2", "decode:12@100", "engine", "decode:16@100"),
         ("gpt2", "decode:1@100", "engine", ""),
         ("gpt2", "prefill:65=1,decode:8@100=3", "engine", "prefill:1x72/padded=0.25,decode:8@100=0.75"),
+        ("gpt2", "decode:4@100=1,decode:8@100=3", "engine", ""),
         ("vit-base-16", "batch:1", "engine", ""),
         ("whisper-tiny", "batch:1", "engine", ""),
         ("resnet18", "batch:1", "engine", ""),

@@ -32,8 +32,12 @@ def padded_workload(workload: Workload) -> str:
         counts = {product.n for product in graph.products.values()}
         if run.columns not in counts or (run.cached and not run.is_decode):
             return ""
-    texts = (f"{_padded(run)}={run.share!r}" if len(passes) > 1 else _padded(run) for run in passes)
-    return ",".join(texts)
+    texts = [_padded(run) for run in passes]
+    if len(set(texts)) < len(texts):  # a workload has every part once
+        return ""
+    return ",".join(
+        f"{t}={run.share!r}" if len(texts) > 1 else t for t, run in zip(texts, passes, strict=True)
+    )
 
 
 def _padded(run: Pass) -> str:
