@@ -17,6 +17,10 @@ LEAST_SAVED = 0.01
 """Share of the time of a pass that padding must save to be mentioned. Kind: choice."""
 
 
+MOST_WEIGHT = 1e9
+"""Limit of the weight of a part in the text of a workload. Kind: definition."""
+
+
 def padded_workload(workload: Workload) -> str:
     """Return the text of a workload with the next multiple of 8 tokens in each pass.
 
@@ -33,11 +37,13 @@ def padded_workload(workload: Workload) -> str:
         if run.columns not in counts or (run.cached and not run.is_decode):
             return ""
     texts = [_padded(run) for run in passes]
-    if len(set(texts)) < len(texts):  # a workload has every part once
+    least = min(run.share for run in passes)
+    weights = [run.share / least for run in passes]
+    if len(set(texts)) < len(texts) or max(weights) >= MOST_WEIGHT:  # a workload has every part once
         return ""
-    return ",".join(
-        f"{t}={run.share!r}" if len(texts) > 1 else t for t, run in zip(texts, passes, strict=True)
-    )
+    if len(texts) == 1:
+        return texts[0]
+    return ",".join(f"{text}={weight:.6f}" for text, weight in zip(texts, weights, strict=True))
 
 
 def _padded(run: Pass) -> str:
