@@ -102,7 +102,9 @@ def test_a_miss_of_one_row_fetches_one_row() -> None:
     assert compulsory <= simulate(plan, gpu).dram_bytes <= 1.05 * compulsory
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(4096, 4096, 4096), (128, 1024, 2048), (640, 1024, 512)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(4096, 4096, 4096), (128, 1024, 2048), (640, 1024, 512), (128, 8192, 4096)]
+)
 def test_ctas_of_a_pair_read_all_of_b_once(m: int, k: int, n: int) -> None:
     plan = plan_dense(m, k, n, "fp16", B200)
     result = simulate(plan, B200)
@@ -116,6 +118,21 @@ def test_pairs_of_the_b200_copy_half_a_box_each() -> None:
     assert copies == [plan.shape.block_n]  # two bytes an element, half of the tokens
     assert memory_rules(launch_context(plan, B200)).box_parts == 2
     assert memory_rules(launch_context(plan_dense(4096, 4096, 4096, "fp16", H200), H200)).box_parts == 1
+
+
+@pytest.mark.parametrize(("m", "parts"), [(64, 1), (128, 1), (129, 2)])
+def test_a_cta_of_a_pair_without_a_neighbour_copies_all_tokens(m: int, parts: int) -> None:
+    configs = KERNELS["dense"].configs(m, 4096, 4096, "fp16", B200)
+    kernel = next(found for found in configs if found.kernel.config.shape.block_m == 128)
+    plan = plan_dense(m, 4096, 4096, "fp16", B200, config=kernel)
+    rules = memory_rules(launch_context(plan, B200))
+    l2_bytes = plan_traffic(launch_context(plan, B200), rules, plan_amounts(plan), 1).l2_bytes
+    row_ranges = -(-m // 128)
+    assert rules.box_parts == parts
+    assert l2_bytes > 2 * 4096 * 4096 * row_ranges / parts  # each CTA copies its tokens, or a half of them
+    shape, resources = plan.shape, plan.resources
+    stage = 2 * shape.block_k * (shape.block_m + shape.block_n // parts)
+    assert resources.stages * stage <= resources.shared_bytes <= B200.shared_bytes_per_block
 
 
 def split_plan() -> KernelPlan:

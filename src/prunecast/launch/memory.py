@@ -11,6 +11,7 @@ Data that stay in L2  Partial sums stay in L2 if all launches share one workspac
                       workspace is evicted before its next use, so it is written back like C (`partials`).
 Fetch size of a miss  A miss fetches the missing row of B for the token range of the item (`rows_per_miss`).
 Reads of CTA pairs    Each CTA of a pair copies its own part of a box of B, once (`box_parts`).
+                      A CTA that covers all rows has no neighbour and copies whole boxes.
 """
 
 from typing import NamedTuple

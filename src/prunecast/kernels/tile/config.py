@@ -6,7 +6,7 @@ H200 (2026-11-20).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ class TileConfig:
     resources : resources that a block occupies on an SM
     pair : number of blocks on neighbouring SMs that execute tensor instructions together (CTA pair): 1, or 2
         on sm_100. Each block holds its own weights and its share of the tokens in shared memory
+    lone : True if a block of a pair has no neighbour and holds all tokens of its tile, see `lone_block`
     warpgroups : number of warpgroups of a wgmma kernel that multiply an item together
     two_sets : True if registers hold two sets of operand fragments, see `TileForm.two_sets`
     tensor_limited : True if the tensor cores limit k-steps, see `TileForm.tensor_limited`
@@ -61,6 +62,7 @@ class TileConfig:
     fma_per_instruction: int
     resources: BlockResources
     pair: int = 1
+    lone: bool = False
     warpgroups: int = CONSUMER_WARPGROUPS
     two_sets: bool = False
     tensor_limited: bool = False
@@ -86,13 +88,18 @@ class TileConfig:
             "consumer_warps": 4 * self.warpgroups if in_groups else self.resources.threads // 32,
             "warps_per_part": 4 if in_groups else 1,
             "weight_bytes_per_k16": packed,
-            "share_bytes_per_k16": packed + self.shape.block_n // self.pair * 16 * element_bytes,
+            "share_bytes_per_k16": packed + self.tokens_copied * 16 * element_bytes,
         }.items():
             object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
         """Return the short name, e.g. `128x256x64 s4`: tile of C, k-step and number of stages."""
         return f"{'x'.join(map(str, self.shape))} s{self.resources.stages}"
+
+    @property
+    def tokens_copied(self) -> int:
+        """Tokens of the tile that the block itself copies into shared memory."""
+        return self.shape.block_n if self.lone else self.shape.block_n // self.pair
 
     @property
     def fma_per_warp_per_k16(self) -> int:
@@ -122,6 +129,22 @@ class TileConfig:
             return 16 * (self.part_m // 4 // 4 + self.part_n // 8 // 4) * 4 * 128
         weights = weight_bytes(self.part_m, 16, self.element_bytes, sparse=self.is_sparse)
         return weights + self.part_n * 16 * self.element_bytes
+
+
+def lone_block(config: TileConfig, m: int, gpu: GpuSpec) -> TileConfig:
+    """Return the config as it runs for `m` rows: blocks of pairs are neighbours along the rows.
+
+    If one block covers all rows, it has no neighbour that copies a part of its tokens. It copies all of them,
+    and has as many stages as then fit, at most those of the pair.
+    """
+    if config.pair == 1 or m > config.shape.block_m:
+        return config
+    lone, was = replace(config, lone=True), config.resources
+    groups = config.shape.block_k // 16
+    beside = was.shared_bytes - was.stages * groups * config.share_bytes_per_k16
+    stage = groups * lone.share_bytes_per_k16
+    stages = min((gpu.shared_bytes_per_block - beside) // stage, was.stages)
+    return replace(lone, resources=was._replace(shared_bytes=beside + stages * stage, stages=stages))
 
 
 def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -> int:

@@ -12,7 +12,7 @@ from prunecast.kernels.libraries.cublas.launches import cublas_costs, reduction_
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
 from prunecast.kernels.libraries.cublas.rank import Ranked, rank
 from prunecast.kernels.libraries.library_tables import numbers, table
-from prunecast.kernels.tile.config import TileConfig
+from prunecast.kernels.tile.config import TileConfig, lone_block
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of, resident_blocks
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.assignment import Assigned, assign_hardware, assign_longest_first, split_items
@@ -152,9 +152,9 @@ def _as_launched(config: Ranked, m: int, n: int, gpu: GpuSpec) -> LibraryKernel:
     """Return the kernel as it runs in this product.
 
     With small tiles, the two warpgroups of a CTA compute different tiles in alternation. If an SM has only
-    one tile, only one warpgroup is active.
+    one tile, only one warpgroup is active. A CTA of a pair has no neighbour if it covers all rows.
     """
-    kernel = config.kernel
+    kernel = config.kernel._replace(config=lone_block(config.kernel.config, m, gpu))
     tile = kernel.config
     block_m, block_n, _ = tile.shape
     ctas = -(-m // block_m) * -(-n // block_n) * config.slices

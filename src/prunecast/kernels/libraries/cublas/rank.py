@@ -85,7 +85,8 @@ def _seconds(
     tiles = np.ceil(m / t["block_m"]) * np.ceil(n / t["block_n"])
     rows, tokens = np.minimum(t["block_m"], m), np.minimum(t["block_n"], n)
     steps = np.ceil(np.ceil(k / t["block_k"]) / slices)
-    port = (rows + tokens / t["pair"]) * t["block_k"] * element / gpu.l2_port_bytes_per_clk_per_sm
+    copied = tokens / np.where(m > t["block_m"], t["pair"], 1.0)
+    port = (rows + copied) * t["block_k"] * element / gpu.l2_port_bytes_per_clk_per_sm
     lead = gpu.block_start_cycles + gpu.dram_latency_cycles + gpu.store_latency_cycles
     epilogue = t["epilogue"] + rows * tokens * output / gpu.store_bytes_per_clk_per_sm
     alone = steps * np.maximum(t["alone"], port) + epilogue + np.where(t["persistent"], 0.0, lead)

@@ -18,7 +18,7 @@ from prunecast.kernels.libraries.cublas.configs import LibraryKernel, library_ke
 from prunecast.kernels.libraries.cublas.kernel import assigned_ctas
 from prunecast.kernels.libraries.cublas.programs import cublas_programs
 from prunecast.kernels.libraries.library_tables import Row, rows_for
-from prunecast.kernels.tile.config import TileConfig, warpgroup_part, weight_bytes
+from prunecast.kernels.tile.config import TileConfig, lone_block, warpgroup_part, weight_bytes
 from prunecast.kernels.tile.item_cost import item_times
 from prunecast.kernels.tile.tile_plan import check_tokens, items_of
 from prunecast.patterns.element_map import ElementMap
@@ -50,7 +50,8 @@ def _cusparselt_configs(elements: ElementMap, n: int, dtype: str, gpu: GpuSpec) 
     ):
         if size % multiple:
             raise BadInput(f"cusparselt: {name} must be a multiple of {multiple}, got {size}")
-    return _kernels(gpu, dtype)
+    kernels = _kernels(gpu, dtype)
+    return tuple(k._replace(config=lone_block(k.config, elements.m, gpu)) for k in kernels)
 
 
 def _plan_cusparselt(

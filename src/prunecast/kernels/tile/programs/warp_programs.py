@@ -68,7 +68,7 @@ def _boxer(config: TileConfig, multicast: int) -> WarpProgram:
     """Return the program of the producer warps for dense tiles of B: one thread issues TMA loads, the other
     warps are idle.
     """
-    row_bytes = config.shape.block_n // config.pair * config.element_bytes
+    row_bytes = config.tokens_copied * config.element_bytes
     return WarpProgram(
         role="producer",
         warps=PRODUCER_WARPS,
