@@ -182,26 +182,25 @@ def test_unread_shares_are_those_of_a_slow_twin(data):
         np.zeros((2, count)),
         np.zeros(count),
     )
-    same_tile, windows = data.draw(st.booleans()), np.geomspace(2.0, 64.0, 6)
+    windows = np.geomspace(2.0, 64.0, 6)
     sample, found = np.arange(count), np.zeros((count, 6))
     keys = np.unique(key, return_inverse=True)[1]
     bounds = np.concatenate(([0], np.cumsum(np.bincount(keys))))
     order = np.lexsort((columns, keys))
-    unread_shares(pace, sample, order, bounds, keys, same_tile, 2, windows, found)
+    unread_shares(pace, sample, order, bounds, keys, 2, windows, found)
     for i in range(count):
         for place, window in enumerate(windows):
             of_points = []
             for passed in (0.25, 0.75):
                 at, absent = start[i] + passed * (stop - start)[i], {}
                 for j in range(count):
-                    there = at if same_tile else at * kept[j] / kept[i]
+                    there = at * kept[j] / kept[i]
                     gap = begin[i] + at - begin[j] - there
                     later = gap < 0.0 or (gap == 0.0 and j > i)
                     if i == j or key[i] != key[j] or not start[j] <= there < stop[j] or later:
                         continue
                     if gap <= window * (1.0 + 1e-6):  # tiles with the same columns count once
-                        alike = same_tile or columns[i] == columns[j]
-                        absent[columns[j]] = 0.0 if alike else 1.0 - share[j]
+                        absent[columns[j]] = 0.0 if columns[i] == columns[j] else 1.0 - share[j]
                 of_points.append(np.prod(list(absent.values())))
             assert found[i, place] == pytest.approx(np.mean(of_points), abs=1e-6)
 

@@ -272,9 +272,9 @@ class Pace(NamedTuple):
 
 
 @inner()
-def _time_since(pace, i, at, j, same_tile):
+def _time_since(pace, i, at, j):
     """Return the time since item j passed the data of column `at` of item i; infinity if it has not."""
-    there = at if same_tile else at * pace.kept[j] / pace.kept[i]
+    there = at * pace.kept[j] / pace.kept[i]
     gap = pace.begin[i] + at - pace.begin[j] - there
     later = gap < 0.0 or (gap == 0.0 and j > i)
     if i == j or later or there < pace.start[j] or there >= pace.stop[j]:
@@ -291,7 +291,7 @@ def _window_of(gap, windows, ratio):
 
 
 @njit()
-def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, out):
+def unread_shares(pace, sample, order, bounds, key, points, windows, out):
     """Compute the fraction of its data that an item is the first to read within a window of time.
 
     Two items pass a row of B at times that differ by the distance of the columns that they have passed. If
@@ -303,8 +303,8 @@ def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, 
     pace : `Pace`
     sample : (samples,) int64, items for which the fraction is computed
     order, bounds : items sorted by key and columns, and the first of each key in this order
-    key : (items,) int64, number of the token range, or of the tile if `same_tile`. Only items with the same
-        key read the same data
+    key : (items,) int64, number of the token range (for rows of B) or of the tile (for weights). Only items
+        with the same key read the same data
     points : number of columns of an item that are compared
     windows : (windows,) float64, ascending by equal ratios
     out : (samples, windows) float64, all zero; receives the fractions
@@ -320,9 +320,8 @@ def unread_shares(pace, sample, order, bounds, key, same_tile, points, windows, 
                 if pace.columns[j] != group:
                     logs[_window_of(nearest, windows, ratio)] += log_absent
                     nearest, group = np.inf, pace.columns[j]
-                    alike = same_tile or pace.columns[i] == group
-                    log_absent = NEVER_ABSENT if alike else pace.log_absent[j]
-                nearest = min(nearest, _time_since(pace, i, at, j, same_tile))
+                    log_absent = NEVER_ABSENT if pace.columns[i] == group else pace.log_absent[j]
+                nearest = min(nearest, _time_since(pace, i, at, j))
             logs[_window_of(nearest, windows, ratio)] += log_absent
             absent = 0.0
             for g in range(last + 1):

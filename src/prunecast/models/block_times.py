@@ -43,6 +43,9 @@ IN_STEP_SHARE = FITTED["in_step_share"]
 """Factor on the DRAM time in `_step_wait_cycles`."""
 SHARED_STEPS = FITTED["shared_steps"]
 """Consecutive k-steps of which two blocks must both read all rows of B to run in step."""
+OWNERS_LATER_STEPS = 1e9
+"""K-steps by which owners of split tiles count as later than other items in `stores_together`. Kind:
+definition, more than the k-steps of any item."""
 WAVES = 3
 """Number of equal items that each block slot runs, one after another, in samples that measure the time of an
 item after the first one, if no warp runs ahead. Kind: choice, one item between the first and the last."""
@@ -116,6 +119,21 @@ def ring_steps(programs: tuple[WarpProgram, ...], stages: int) -> int:
     """
     ahead = (i.ahead for program in programs for i in (*program.begin, *program.step))
     return max(stages, max(ahead, default=0) + 1, 2)
+
+
+def first_stages_share(case: Case, items: npt.NDArray[np.bool_] | slice = slice(None)) -> float:
+    """Return the fraction of the kept columns of items that their blocks request when an item begins.
+
+    These are the columns of as many k-steps as a block's pipeline has stages for (`ring_steps`).
+
+    Parameters
+    ----------
+    items : mask of the items that count, (items,); all by default
+    """
+    plan = case.plan
+    columns = (plan.work.k_stop - plan.work.k_start)[items].astype(np.float64)
+    ring = ring_steps(case.context.programs, plan.resources.stages) * plan.shape.block_k
+    return float(np.minimum(columns, ring).sum() / max(columns.sum(), 1.0))
 
 
 class _Steps(NamedTuple):
@@ -220,16 +238,18 @@ def stores_together(case: Case) -> FloatArray:
     if case.traits.runs_ahead or plan.item_count > plan.blocks or not first.any():
         return np.ones(case.amounts.kinds.example.size)
     # Owners that wait for partial sums store after all k-steps
-    ends = plan.steps_per_item + 1e9 * case.traits.waits_for_parts * plan.work.owner * (plan.work.parts > 1)
+    waits = case.traits.waits_for_parts * plan.work.owner * (plan.work.parts > 1)
+    ends = plan.steps_per_item + OWNERS_LATER_STEPS * waits
     steps, items = np.unique(ends[first], return_counts=True)
     stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(first.mean())
     window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
     step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
     own, crowd = ends[case.amounts.kinds.example], case.context.crowd
     overlap = np.maximum(1.0 - np.abs(own[:, None] - steps) * step / window, 0.0)
-    fuller = min(plan.blocks / gpu.sm_count - (crowd - 1), 1.0) if crowd > 1 else 1.0
-    apart = np.where(own < 1e9, np.minimum(own * step / crowd / window, 1.0), 0.0)
-    share = overlap @ items / items.sum() * (1.0 - (1.0 - fuller) * apart)
+    # SMs with one block less store earlier by its k-steps, except owners, which wait for k-slices on all SMs
+    full_sms = min(plan.blocks / gpu.sm_count - (crowd - 1), 1.0) if crowd > 1 else 1.0
+    apart = np.where(own < OWNERS_LATER_STEPS, np.minimum(own * step / crowd / window, 1.0), 0.0)
+    share = overlap @ items / items.sum() * (1.0 - (1.0 - full_sms) * apart)
     return np.asarray(np.rint(share * OVERLAP_GRAIN) / OVERLAP_GRAIN)
 
 
@@ -334,10 +354,10 @@ def dram_busy_cycles(case: Case) -> int:
     set-up. The result is 0 if no weights are requested first.
     """
     context, gpu, begun = case.context, case.gpu, 0.0
-    if not (context.co_resident or case.weights_first):
+    if not (context.co_resident or case.weights_delay_rows):
         return 0
     size = posted_bytes(context) + unposted_bytes(context, case.blocks_in_flight)
-    if case.weights_first:
+    if case.weights_delay_rows:
         set_up = max((i.issue for program in context.programs for i in program.start), default=0)
         begun = case.before_data - gpu.dram_latency_cycles + set_up
         # Items of a tile share the read of its weights

@@ -101,10 +101,11 @@ class Case(NamedTuple):
     """Cycles at the start of a launch in which no data arrive; 0 for co-resident launches. The first block
     must have started (unless its prologue is hidden), its fetching warps have requested data, and the first
     read has returned from DRAM."""
-    weights_first: bool
+    weights_delay_rows: bool
     """True if blocks of the first wave request weights at once, and rows of B after them, so that DRAM serves
-    the weights of all blocks first. False for co-resident launches, whose weights DRAM serves in part during
-    the preceding launch, and for copies through registers, whose blocks start one after another."""
+    the weights of all blocks first. False for co-resident launches and hidden prologues, whose weights DRAM
+    serves in part during the preceding launch, and for copies through registers, whose blocks start one after
+    another."""
 
     @property
     def first_reads_s(self) -> float:

@@ -528,11 +528,10 @@ def chip_cycles(chip, clock_hz):
     reads, writes = clock_hz * chip.dram_reads_s, clock_hz * written * chip.dram_writes_s
     last_fetch = max(stretched(fetching, clock_hz * l2_s), stretched(chip.phases, clock_hz * l2_s))
     if chip.queues:
-        behind_queue = queued(fetching, reads, writes, chip.wave_work, chip.wave_reads, chip.queue_order)
-        last_fetch = max(last_fetch, behind_queue)
+        waves = (chip.wave_work, chip.wave_reads)
+        last_fetch = max(last_fetch, queued(fetching, reads, writes, *waves, chip.queue_order))
         if chip.first_rows:
-            shares, order = (chip.wave_work, chip.wave_reads), np.inf
-            last_fetch = max(last_fetch, queued(fetching, reads, writes, *shares, order, chip.first_rows))
+            last_fetch = max(last_fetch, queued(fetching, reads, writes, *waves, np.inf, chip.first_rows))
     else:
         in_proportion = stretched(fetching, reads + writes)
         at_once = fetching.quiet + max(fetching.together, reads + writes)

@@ -198,9 +198,9 @@ def look_up(context: LaunchContext) -> Case:
     waits = 0 if context.pdl else sum(p.start[0].amount for p in context.programs if p.start and p.fetches)
     starts = 0.0 if context.prologue_is_hidden else float(gpu.block_start_cycles + waits)
     before = 0.0 if context.co_resident else starts + gpu.dram_latency_cycles
-    others = context.co_resident or context.prologue_is_hidden or context.copies_through_registers
-    first = traits.weights_first and not others
-    return Case(context, plan, gpu, rules, traits, amounts, rates, traffic, in_flight, before, first)
+    at_once = not (context.co_resident or context.prologue_is_hidden or context.copies_through_registers)
+    delays = traits.weights_first and at_once
+    return Case(context, plan, gpu, rules, traits, amounts, rates, traffic, in_flight, before, delays)
 
 
 def _step_cycles(case: Case, clock_hz: float) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
-from prunecast.models.block_times import BlockTimes, ring_steps
+from prunecast.models.block_times import BlockTimes, first_stages_share, ring_steps
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
@@ -132,9 +132,7 @@ def slots_apart(case: Case) -> tuple[float, float, float]:
     if not (steady or blocks_end_together(context)):
         return 0.0, 0.0, 0.0
     l2 = L2Seconds.of(case.context, case.amounts, case.traffic)
-    columns = (plan.work.k_stop - plan.work.k_start).astype(np.float64)
-    first = np.minimum(columns, ring * plan.shape.block_k)
-    fill_s = l2.reads * float(first.sum()) / max(float(columns.sum()), 1.0)
+    fill_s = l2.reads * first_stages_share(case)
     waves = max(plan.blocks / case.blocks_in_flight, 1.0)
     step = max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
     of_block = case.gpu.max_clock_hz / (waves * case.context.crowd * case.gpu.sm_count)
@@ -231,7 +229,7 @@ def first_burst_cycles(case: Case) -> float:
     * blocks that request weights before rows of B, whose samples contain the wait (`dram_busy_cycles`)
     """
     context, gpu, traffic = case.context, case.gpu, case.traffic
-    if case.traits.runs_ahead or context.co_resident or case.weights_first:
+    if case.traits.runs_ahead or context.co_resident or case.weights_delay_rows:
         return 0.0
     columns = (case.plan.work.k_stop - case.plan.work.k_start).astype(np.float64)
     first = traffic.waves.of_item == 0
@@ -239,9 +237,8 @@ def first_burst_cycles(case: Case) -> float:
     if not of_wave.any():
         return 0.0
     weights = float(case.amounts.whole[case.amounts.kinds.of_item, Quantity.A] @ first)
-    ring = ring_steps(context.programs, case.plan.resources.stages) * case.plan.shape.block_k
     # Copies through registers load the weights of one k-step before rows of B
     requested = unposted_bytes(context, case.blocks_in_flight) / max(weights, 1.0)
-    requested = min(requested or float(np.minimum(of_wave, ring).sum() / of_wave.sum()), 1.0)
+    requested = min(requested or first_stages_share(case, first), 1.0)
     l2_s = L2Seconds.of(context, case.amounts, traffic).reads * float(of_wave.sum() / columns.sum())
     return BURST_SHARE * requested * max(case.first_reads_s, l2_s) * gpu.max_clock_hz

@@ -85,8 +85,8 @@ def find_unread(plan: KernelPlan, pace: Pace, capacity: float, out: Unread) -> N
     for of_kind, own in zip(found, (plan.work.tile, plan.work.token_start), strict=True):
         key = np.unique(own, return_inverse=True)[1].astype(np.int64)
         bounds = np.concatenate(([0], np.cumsum(np.bincount(key))))
-        in_order, same_tile = np.lexsort((pace.columns, key)), of_kind is found[0]
-        unread_shares(pace, sample, in_order, bounds, key, same_tile, COMPARED, windows, of_kind)
+        in_order = np.lexsort((pace.columns, key))
+        unread_shares(pace, sample, in_order, bounds, key, COMPARED, windows, of_kind)
     sampled, stored = pace.read_bytes[:, sample], float(pace.stored_bytes.sum())
     read = float(pace.read_bytes.sum())
     missed = np.einsum("ks,ksw->w", sampled, found) * read / max(float(sampled.sum()), 1.0)
