@@ -428,8 +428,8 @@ def _mean_of_list(block: "_Block", item: SampledItem, steps: _Steps, following: 
 
     When the first item ends, producer warps have requested as many k-steps as the pipeline has stages for:
     those of the next p = ring / k-steps items. These items differ from later ones, which follow each other at
-    the pace of items p + 1 to 2 p. Lists of two-step items of a pipeline of eight stages: 2,142 cycles for
-    each of the first three and 2,305 for later ones (H200).
+    the pace of items p + 1 to 2 p. Example: items of two k-steps, eight stages (p = 4), and indices from DRAM
+    on an H200. The next three items add about 2,315 cycles each, the fourth 2,409, and later ones 2,505.
     """
     requested = np.ceil(block.ring / np.maximum(steps.steps, 1.0))
     mean = np.empty_like(steps.steps)

@@ -235,7 +235,7 @@ def chip_ends(
 
 
 def reading_phases(case: Case, placement: Placement, quiet_end: FloatArray) -> SmEnds:
-    """Return the intervals in which equally many SMs read, if each SM runs one block after another.
+    """Return the intervals between the times at which blocks start or end reading, for one block per SM.
 
     SMs whose blocks start together request more than L2 serves while they read, and L2 idles while they
     change blocks. In descending order of k-steps, the block that starts last has fewest k-steps, so that SMs

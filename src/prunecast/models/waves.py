@@ -113,23 +113,26 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
 def slots_apart(case: Case) -> tuple[float, float, float]:
     """Return the cycles between the ends of blocks on two SMs that follow each other, and on one SM.
 
-    If the blocks of an SM end together, they end about a k-step apart, since they take turns k-step by
-    k-step. SMs are apart by up to the time in which L2 serves one block of each: its first stages after the
-    first wave, and C in addition after later ones. L2 serves the first blocks of all SMs before second ones.
-    If this is longer than a k-step, an SM gets several of the remaining blocks before others get their first
+    Blocks of an SM that take turns k-step by k-step end about a k-step apart. Those that copy through
+    registers do so (`blocks_end_together`), and those that copy asynchronously if their items have more than
+    twice the k-steps of their pipeline: of 408 random layers of the RTX 4090 and the A100 the latter changes
+    seven, whose engines are then 3.4 instead of 5.6 % apart.
+
+    SMs are apart by up to the time in which L2 serves one block of each: its first stages after the first
+    wave, and C in addition after later ones. L2 serves the first blocks of all SMs before second ones. If
+    this is longer than a k-step, an SM gets several of the remaining blocks before others get their first
     one, and the last wave is uneven. The same k-step decides where unequal blocks of two SMs end at almost
-    the same time. Warps that copy asynchronously do so in the steady state of items with more than twice the
-    k-steps of their pipeline: of 408 random layers of the RTX 4090 and the A100 this changes seven, whose
-    engines are then 3.4 instead of 5.6 % apart. Result: between SMs after the first and after later waves,
-    and within an SM; 0 if blocks of an SM do not end together. With the time for all blocks of each SM,
-    closed form and simulator are 5.7 instead of 4.7 % apart in the mean (844 random launches of 1 to 5
-    waves, six GPUs).
+    the same time. With the time for all blocks of each SM, closed form and simulator are 5.7 instead of 4.7 %
+    apart in the mean (844 random launches of 1 to 5 waves, six GPUs).
+
+    The result has the cycles between SMs after the first wave, between SMs after later waves, and between
+    blocks of an SM. All are 0 if the blocks of an SM do not take turns.
     """
     plan, context, traits = case.plan, case.context, case.traits
     ring = ring_steps(context.programs, plan.resources.stages)
-    others = context.crowd == 1 or context.co_resident or traits.runs_ahead or traits.waits_for_weights
-    steady = not others and float(plan.steps_per_item.sum()) > 2 * ring * plan.item_count
-    if not (steady or blocks_end_together(context)):
+    in_turn = context.crowd > 1 and not (context.co_resident or traits.runs_ahead or traits.waits_for_weights)
+    in_turn &= float(plan.steps_per_item.sum()) > 2 * ring * plan.item_count
+    if not (in_turn or blocks_end_together(context)):
         return 0.0, 0.0, 0.0
     l2 = L2Seconds.of(case.context, case.amounts, case.traffic)
     fill_s = l2.reads * first_stages_share(case)
