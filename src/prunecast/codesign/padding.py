@@ -5,7 +5,8 @@ sequences need no copies, but more tokens are computed, and attention of encoder
 of torch pads rows itself (`planned_tokens`), so that padded sequences save nothing there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 
 from prunecast.codesign.table import PredictionTable
 from prunecast.plan.misaligned import VECTOR_TOKENS
@@ -15,10 +16,9 @@ from prunecast.workload.workload import Workload
 
 LEAST_SAVED = 0.01
 """Share of the time of a pass that padding must save to be mentioned. Kind: choice."""
-
-
 MOST_WEIGHT = 1e9
-"""Limit of the weight of a part in the text of a workload. Kind: definition."""
+"""Weights of parts in the text of a workload are less: they have up to nine digits before the point. Kind:
+definition, `workload.graph.shapes`."""
 
 
 def padded_workload(workload: Workload) -> str:
@@ -68,13 +68,13 @@ def with_padding_remark(
     workload : text of the padded workload; empty for none
     predict_again : predicts the model with another workload, its kernels chosen anew
     """
-    if not workload or table.whole is None:
+    whole = table.whole
+    if not workload or whole is None:
         return table
     padded = predict_again(workload).whole
     assert padded is not None
-    times_s: Sequence[float] = (padded.best.seconds, table.whole.best.seconds)
-    if times_s[0] > (1.0 - LEAST_SAVED) * times_s[1]:
+    if padded.best.seconds > (1.0 - LEAST_SAVED) * whole.best.seconds:
         return table
-    padded_ms, own_ms = map(milliseconds, times_s)
+    padded_ms, own_ms = (milliseconds(model.best.seconds) for model in (padded, whole))
     remark = f"padded to --workload {workload} the pass would need {padded_ms} ms instead of {own_ms}"
-    return table.remarking(remark)
+    return replace(table, whole=whole._replace(remarks=(*whole.remarks, remark)))

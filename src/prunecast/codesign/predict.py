@@ -143,11 +143,11 @@ def predict_each(
         for place, (job, one) in enumerate(zip(jobs, asked, strict=True)):
             rows = [row for name in layers for row in rows_of[name][place]]
             tables.append(_table(job, one, rows, crossed[place], weights, digest.hexdigest()))
-        if len(tables) > 1:
-            return tables
     finally:
         for job in jobs:
             job.engine.stop()
+    if len(tables) > 1:  # GPUs are compared with the workload that was requested
+        return tables
 
     def predict_padded(workload: str) -> PredictionTable:
         settings: PredictSettings = {**asked[0].settings, "tokens": None, "workload": workload}

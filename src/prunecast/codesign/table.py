@@ -1,9 +1,9 @@
 """`PredictionTable`: the predictions of all layers and kernels, with skipped layers and provenance."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from prunecast.codesign.crossover import Crossover
 from prunecast.codesign.prediction import Prediction
@@ -46,11 +46,6 @@ class PredictionTable(Sequence[Prediction], Result):
     convolutions: Mapping[str, ConvShape] = field(default_factory=dict)
     runs: Mapping[str, float] = field(default_factory=dict)
     whole: WholeModel | None = None
-
-    def remarking(self, remark: str) -> Self:
-        """Return the table with one more remark on the whole model."""
-        assert self.whole is not None
-        return replace(self, whole=self.whole._replace(remarks=(*self.whole.remarks, remark)))
 
     @overload
     def __getitem__(self, index: int) -> Prediction: ...

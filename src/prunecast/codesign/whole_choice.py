@@ -30,7 +30,7 @@ def fastest_rows(
 
     Parameters
     ----------
-    layers : rows of one pass, in the order of the model
+    layers : layers of one pass, in the order of the model
     rows_of : layer -> its rows, dense first
     graph : graph of the pass
     seconds : returns the time of the pass with one row for each layer
@@ -43,7 +43,9 @@ def fastest_rows(
     def rows(choice: Sequence[int]) -> dict[str, Prediction]:
         return {row.layer: row for own, place in zip(options, choice, strict=True) for row in own[place]}
 
-    alone = tuple(min(range(len(own)), key=lambda place: _sum(own[place])) for own in options)
+    alone = tuple(
+        min(range(len(own)), key=lambda place: sum(row.seconds for row in own[place])) for own in options
+    )
     found = fastest_choice([len(own) for own in options], lambda choice: seconds(rows(choice)), alone)
     return rows(found)
 
@@ -119,7 +121,3 @@ def _options(layers: Sequence[Sequence[Prediction]]) -> Iterator[list[Prediction
         if any(own):
             found = zip(layers, own, strict=True)
             yield [min(sparse or rows[:1], key=lambda row: row.seconds) for rows, sparse in found]
-
-
-def _sum(rows: Sequence[Prediction]) -> float:
-    return sum(row.seconds for row in rows)

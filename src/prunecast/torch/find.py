@@ -42,11 +42,9 @@ def find_layers(model: nn.Module, *, convolutions: bool = False) -> tuple[list[F
     BadInput : a layer has a LoRA adapter; or the model is itself a layer, or a script
     """
     if isinstance(model, nn.Linear | nn.Conv2d | torch.jit.ScriptModule):
-        what = type(model).__name__
-        wanted = "the module before it was scripted" if isinstance(model, torch.jit.ScriptModule) else ""
-        raise BadInput(
-            f"model is a {what}, in which no layer can be replaced: wanted {wanted or 'nn.Sequential(model)'}"
-        )
+        is_script, what = isinstance(model, torch.jit.ScriptModule), type(model).__name__
+        wanted = "the module before it was scripted" if is_script else "nn.Sequential(model)"
+        raise BadInput(f"model is a {what}, in which no layer can be replaced: wanted {wanted}")
     found, left = [], []
     tied = _tied(model)
     for name, module in model.named_modules():

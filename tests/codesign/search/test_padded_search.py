@@ -25,7 +25,7 @@ def test_a_refusal_names_the_fastest_padded_model_if_that_is_faster() -> None:
     assert said[1] == "batch:1x1008/padded"
     padded = search_of("bert-small", workload=said[1], **OPTIONS)
     padded.prepare()
-    choice = fastest_options(padded, {})
+    choice = fastest_options(padded, {}).choice
     seconds = {name: float(padded.options[name].seconds[place]) for name, place in choice.items()}
     assert float(said[2]) == pytest.approx(1e6 * padded.total(seconds, padded.sparse(choice)), abs=0.06)
     floor = re.search(r"the floor is ([\d.]+) us", str(refusal.value))

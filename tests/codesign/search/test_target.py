@@ -149,7 +149,7 @@ def test_a_floor_is_never_above_the_dense_time_and_what_is_above_it_is_reached(t
         prune_to_targets(search, Targets(latency_share=0.1))
     share = float(re.search(r"([\d.]+)% of dense", str(refusal.value))[1]) / 100.0  # type: ignore[index]
     assert share <= 1.0
-    choice = floor.fastest_options(search, {})
+    choice = floor.fastest_options(search, {}).choice
     seconds = {name: float(search.options[name].seconds[place]) for name, place in choice.items()}
     assert (
         search.total(seconds, search.sparse(choice))

@@ -5,6 +5,7 @@ pruned layer, over the estimate in the layer's options.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +26,19 @@ PROBES = 3
 pruned."""
 
 
-def fastest_options(search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]]) -> dict[str, int]:
-    """Return layer -> index of its option with which the model is fastest, by estimated times.
+class FastestModel(NamedTuple):
+    """The options of all layers with which a model is fastest, by estimated times."""
+
+    choice: dict[str, int]
+    """Layer -> index of its option."""
+    layer_s: dict[str, float]
+    """Layer -> estimated seconds with this option."""
+    seconds: float
+    """Estimated end-to-end seconds of the model."""
+
+
+def fastest_options(search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]]) -> FastestModel:
+    """Return the options with which the model is fastest, by estimated times.
 
     Each layer is dense or has its fastest option of a kernel that fuses epilogues, or does not. Layers of
     equal size with equal neighbours in the graph are chosen together, see `fastest_choice`.
@@ -42,20 +54,17 @@ def fastest_options(search: ModelSearch, scales: Mapping[str, Mapping[RunAs, flo
     seconds = {name: own.values(scales.get(name, {})).seconds for name, own in search.options.items()}
     places = {name: _fastest_places(own, seconds[name]) for name, own in search.options.items()}
 
-    def options(choice: Sequence[int]) -> dict[str, int]:
-        of_name = {name: kind for kind, own in zip(choice, groups.values(), strict=True) for name in own}
-        return {name: places[name][of_name[name]] for name in search.options}
-
-    def total(choice: Sequence[int]) -> float:
-        chosen = options(choice)
-        return search.total(
-            {name: float(seconds[name][p]) for name, p in chosen.items()}, search.sparse(chosen)
-        )
+    def model(kinds: Sequence[int]) -> FastestModel:
+        of_name = {name: kind for kind, own in zip(kinds, groups.values(), strict=True) for name in own}
+        choice = {name: places[name][of_name[name]] for name in search.options}
+        layer_s = {name: float(seconds[name][place]) for name, place in choice.items()}
+        return FastestModel(choice, layer_s, search.total(layer_s, search.sparse(choice)))
 
     def alone(names: Sequence[str]) -> int:
         return min(range(3), key=lambda kind: sum(float(seconds[name][places[name][kind]]) for name in names))
 
-    return options(fastest_choice([3] * len(groups), total, tuple(map(alone, groups.values()))))
+    first = tuple(map(alone, groups.values()))
+    return model(fastest_choice([3] * len(groups), lambda kinds: model(kinds).seconds, first))
 
 
 def _fastest_places(options: Options, seconds: FloatArray) -> tuple[int, int, int]:
@@ -95,23 +104,19 @@ def check_floor(
     """
     values = search.option_values(scales)
     sums = {name: float(own.seconds.min()) for name, own in zip(search.options, values, strict=True)}
-    if rest_s + sum(sums.values()) <= limits.seconds:
+    sum_s = rest_s + sum(sums.values())
+    if sum_s <= limits.seconds:
         return
-    choice = fastest_options(search, scales)
-    seconds = {
-        name: float(own.values(scales.get(name, {})).seconds[choice[name]])
-        for name, own in search.options.items()
-    }
-    fastest_s = search.total(seconds, search.sparse(choice))
-    if fastest_s <= limits.seconds:
+    choice, layer_s, floor_s = fastest_options(search, scales)
+    if floor_s <= limits.seconds:
         return
-    sparse, floor_s = search.sparse(choice), fastest_s
-    if rest_s + sum(sums.values()) < fastest_s:
-        sparse, seconds, floor_s = search.all_sparse, sums, rest_s + sum(sums.values())
+    sparse = search.sparse(choice)
+    if sum_s < floor_s:
+        sparse, layer_s, floor_s = search.all_sparse, sums, sum_s
     wanted, floor = apart(limits.seconds * 1e6, floor_s * 1e6)
     raise BadInput(
         f"wanted {wanted} us or less, the floor is {floor} us, {floor_s / limits.dense_s:.1%} of dense: "
-        f"{_listed({**_outside(search, sparse), **_by_shape(search, seconds)})}"
+        f"{_listed({**_outside(search, sparse), **_by_shape(search, layer_s)})}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`PaddedSearch`: the search of a model for a multiple of 8 tokens, which tells what padding would gain."""
+"""`PaddedSearch`: the gain of padding, from a search of the model with a multiple of 8 tokens."""
 
 import math
 from collections.abc import Callable
@@ -55,18 +55,13 @@ class PaddedSearch(NamedTuple):
             return ""
         padded = self.make(workload)
         padded.prepare()
-        times_s = [_least_seconds(search) for search in (padded, self.search)]
+        times_s = [fastest_options(search, {}).seconds for search in (padded, self.search)]
         if times_s[0] >= times_s[1]:
             return ""
         return f"padded to --workload {workload} the fastest model would need {1e6 * times_s[0]:.1f} us"
 
     def _workload(self) -> str:
+        """Return the text of the padded workload; empty if it is not searched."""
         is_large = self.search.workload.weights > MOST_REFINED_WEIGHTS
         is_timed = not math.isinf(self.search.limits(self.targets).seconds)
         return padded_workload(self.search.workload) if is_timed and not is_large else ""
-
-
-def _least_seconds(search: ModelSearch) -> float:
-    choice = fastest_options(search, {})
-    seconds = {name: float(search.options[name].seconds[place]) for name, place in choice.items()}
-    return search.total(seconds, search.sparse(choice))

@@ -20,8 +20,8 @@ FEWEST_ROUNDS = 5
 predicted times of the layers themselves."""
 MOST_REFINED_WEIGHTS = 2**29
 """Larger models stop at the first choice that meets the target, since a round predicts hundreds of layers."""
-FRONT_SHARES = np.round(np.arange(0.25, 1.0001, 0.05), 2)
-"""Times of the Pareto front, as shares of the time of the dense model."""
+FRONT_SHARES = np.round(np.arange(0.25, 0.9501, 0.05), 2)
+"""Times of the Pareto front, as shares of the time of the dense model, which is its last point."""
 LEAST_FACTOR = 0.5
 """Least factor for the savings of the Pareto front. A result that saves less beside the front is nearly
 dense, or was chosen for a sparsity and not for its time. Kind: choice."""
@@ -180,9 +180,8 @@ def _chosen(search: ModelSearch, name: str, best: Round) -> ChosenLayer:
 
 
 def _front(search: ModelSearch, best: Round, dense_s: float) -> tuple[FrontPoint, ...]:
-    """Return the Pareto front: allocations at about the times `FRONT_SHARES` that the model can reach.
-
-    The last point is the dense model.
+    """Return the Pareto front: allocations at about the times `FRONT_SHARES` that the model can reach, then
+    the dense model.
 
     Only the options of `best` were pruned and predicted. An allocation prefers options whose estimates are
     too fast. If the front promises more importance than `best` reaches in its time, all savings of time are
@@ -191,7 +190,7 @@ def _front(search: ModelSearch, best: Round, dense_s: float) -> tuple[FrontPoint
     layers = search.option_values(seen_scales(search, best.choice, best.tried))
     others = search.rest_seconds(search.all_sparse)
     total = totals(layers, np.zeros(len(layers), dtype=np.int64))
-    budgets = FRONT_SHARES[:-1] * dense_s - others
+    budgets = FRONT_SHARES * dense_s - others
     found = [totals(layers, allocate(layers, each)) for each in budgets if each >= floor_seconds(layers)]
     seconds = np.array([*(each.seconds + others for each in found), dense_s])
     found.append(total)

@@ -50,7 +50,8 @@ def _search(search: ModelSearch, limits: Limits) -> Round:
     _add_rounds(search, limits, rounds, frozenset())
     best = rounds.best()
     if not math.isinf(limits.seconds) and (best is None or not rounds.is_large):
-        dense = frozenset(name for name, place in fastest_options(search, rounds.scales).items() if not place)
+        choice = fastest_options(search, rounds.scales).choice
+        dense = frozenset(name for name, place in choice.items() if not place)
         if dense:
             rounds.restart()
             _add_rounds(search, limits, rounds, dense)
