@@ -1,4 +1,4 @@
-"""Padding of the tokens of a whole model: the workload with a multiple of 8 tokens, and what it would save.
+"""Padding of a whole model to a multiple of 8 tokens: the padded workload, and whether it is faster.
 
 With other numbers of tokens, an inference engine copies B and C of sparse layers to padded rows. Padded
 sequences need no copies, but more tokens are computed, and attention of encoders reads a mask. `SparseLinear`

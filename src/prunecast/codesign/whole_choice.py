@@ -80,7 +80,7 @@ def fastest_choice(
     """Return the index of an option for each group, so that no step of the search makes the pass faster.
 
     The search begins with the faster of two choices: option 0 (dense) of every group, and `alone`. A step
-    changes one group, or two consecutive groups to options of the same index: both products beside an
+    changes one group, or two consecutive groups to options of the same index: both products around an
     activation must be sparse for a fused epilogue.
 
     Parameters

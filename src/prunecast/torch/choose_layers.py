@@ -119,11 +119,7 @@ def _why_none(model: nn.Module) -> str:
         return left[0]
     if any(isinstance(module, SparseLinear) for module in model.modules()):
         return "its layers are sparse already"
-    return (
-        "it has no linear layers besides the one that makes the logits"
-        if found
-        else "it has no linear layers"
-    )
+    return f"it has no linear layers{' besides the one that makes the logits' if found else ''}"
 
 
 def _experts_of(

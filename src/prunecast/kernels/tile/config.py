@@ -132,19 +132,21 @@ class TileConfig:
 
 
 def lone_block(config: TileConfig, m: int, gpu: GpuSpec) -> TileConfig:
-    """Return the config as it runs for `m` rows: blocks of pairs are neighbours along the rows.
+    """Return the config as it runs for `m` rows.
 
-    If one block covers all rows, it has no neighbour that copies a part of its tokens. It copies all of them,
-    and has as many stages as then fit, at most those of the pair.
+    The two blocks of a pair are neighbours along the rows. If one block covers all rows, it has no neighbour
+    that copies a part of its tokens. It copies all of them, and has as many stages as then fit, at most those
+    of the pair.
     """
     if config.pair == 1 or m > config.shape.block_m:
         return config
     lone, was = replace(config, lone=True), config.resources
     groups = config.shape.block_k // 16
-    beside = was.shared_bytes - was.stages * groups * config.share_bytes_per_k16
-    stage = groups * lone.share_bytes_per_k16
-    stages = min((gpu.shared_bytes_per_block - beside) // stage, was.stages)
-    return replace(lone, resources=was._replace(shared_bytes=beside + stages * stage, stages=stages))
+    other_bytes = was.shared_bytes - was.stages * groups * config.share_bytes_per_k16
+    stage_bytes = groups * lone.share_bytes_per_k16
+    stages = min((gpu.shared_bytes_per_block - other_bytes) // stage_bytes, was.stages)
+    shared_bytes = other_bytes + stages * stage_bytes
+    return replace(lone, resources=was._replace(shared_bytes=shared_bytes, stages=stages))
 
 
 def weight_bytes(rows: int, columns: int, element_bytes: int, *, sparse: bool) -> int:
