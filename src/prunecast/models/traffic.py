@@ -119,8 +119,10 @@ def _wave_reads(
     """Return the bytes of A and B that DRAM reads again after eviction from L2, and the reads of each wave.
 
     A wave is a set of items that run concurrently. Its items share DRAM reads of one token range if L2 can
-    hold weights, rows of B and C of each wave. Otherwise items of any wave share a row, or the weights of a
-    split tile, only if L2 keeps them from one reader to the next (`working_sets.find_unread`).
+    hold what it receives until a row of B is used again (`bytes_between_uses`). Otherwise items of any
+    wave share a row, or the weights of a split tile, only if L2 keeps them from one reader to the next
+    (`working_sets.find_unread`). This holds for all weights if it depends on the order of items within waves
+    whether L2 keeps them (`differ_one_by_one`).
 
     Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
     rows of B for one token range and segment of columns. The reuse distance of a piece is the bytes that all
@@ -161,6 +163,7 @@ def _wave_reads(
         # Each k-slice of a split tile reads its own piece. The position of its columns in the map is not a
         # unique key: an empty tile begins where the next tile begins
         a_key = np.asarray(np.unique(a_key * (plan.k + 1) + work.k_start, return_inverse=True)[1], np.int64)
+    every = np.arange(order.wave.size)
     of_wave = order.wave * (int(b_key.max()) + 1) + b_key
     first = np.unique(of_wave, return_index=True)[1]
     b_of_wave = np.bincount(order.wave[first], b_bytes[first], count).astype(np.float64)
@@ -169,15 +172,58 @@ def _wave_reads(
     of_items = np.bincount(order.wave[own], a_bytes[own], count) + np.bincount(order.wave, c_bytes, count)
     touched = b_of_wave + of_items
     waits = program_traits(context.programs).waits
-    if float((touched if waits else b_of_wave).max()) > capacity:
+    brought = np.isin(every, own) * a_bytes + np.isin(every, first) * b_bytes + c_bytes
+    one_by_one = waits and plan.schedule is not Schedule.STATIC
+    one_by_one = one_by_one and differ_one_by_one(order.wave, a_key, brought, capacity)
+    between = bytes_between_uses(rows, of_wave, touched[order.wave]) if waits else 0.0
+    if one_by_one or max(between, float((touched if waits else b_of_wave).max())) > capacity:
         pace = pace_of_items(plan, rows, alike, a_bytes, c_bytes, resident_blocks)
         if waits:
-            find_unread(plan, pace, capacity, unread)
+            find_unread(plan, pace, capacity, one_by_one, unread)
         else:
             find_unread_at_random(pace, of_wave, order.wave, b_of_wave, capacity, unread)
     once, keys = weights @ weight, int(a_key.max()) + 1
     again = fetch_again(order, a_key, a_bytes, once, rows, c_bytes, capacity, unread, keys, waves)
     return float(again) if capacity < np.inf else 0.0, waves
+
+
+def differ_one_by_one(wave: _Int64Array, key: _Int64Array, brought: FloatArray, capacity: float) -> bool:
+    """Return True if L2 keeps some weights from wave to wave, but not from item to item, or the reverse.
+
+    Counted by waves, L2 receives the data of whole waves between two uses of the same weights. If blocks
+    replace each other one by one, it receives those of all items that start between them. Example: 80 blocks
+    run, and the weights of 82 tiles are used in turn. L2 then receives the data of 82 items, not those of 80.
+
+    Parameters
+    ----------
+    wave, key : (items,) wave of each item in order of execution, and number of the weights that it reads
+    brought : (items,) bytes that each item brings into L2, if items of a wave share what they read
+    """
+    of_item = np.cumsum(brought) - brought
+    of_wave = of_item[np.searchsorted(wave, wave)]
+    uses = np.argsort(key, kind="stable")
+    use, last = uses[1:], uses[:-1]
+    again = (key[use] == key[last]) & (wave[use] != wave[last])
+    kept = [(before[use] - before[last])[again] <= capacity for before in (of_item, of_wave)]
+    return bool(np.any(kept[0] != kept[1]))
+
+
+def bytes_between_uses(rows: RowsOfItems, of_wave: _Int64Array, touched: FloatArray) -> float:
+    """Return the bytes that L2 receives from one use of a row of B to the next, as the mean of all reads.
+
+    A wave uses the fraction u of the rows of a token range that at least one of its items keeps. A row is
+    thus used once in 1 / u waves. If L2 receives more than its capacity in this time, it keeps few rows from
+    one use to the next, although it can hold all data of a wave.
+
+    Parameters
+    ----------
+    of_wave : (items,) number of an item's wave and token range
+    touched : (items,) bytes of A, B and C of the item's wave
+    """
+    absent = np.bincount(of_wave, np.log1p(-np.minimum(rows.density, 1.0 - 1e-16)))[of_wave]
+    used, read = -np.expm1(absent), rows.size * rows.density * (rows.stop - rows.start)
+    between = touched / np.where(used > 0.0, used, 1.0)
+    return float(between @ read / max(float(read.sum()), 1.0))
 
 
 def _rows_of_items(
