@@ -44,6 +44,7 @@ class TileConfig:
     tensor_limited : True if the tensor cores limit k-steps, see `TileForm.tensor_limited`
     element_bytes, output_bytes : bytes of one element of A and B, and of one element of C
     is_sparse : True if the weights are 2:4
+    tokens_copied : tokens of the tile that the block itself copies into shared memory
     tokens_first : True if tokens are the first operand of wgmma, see `TOKEN_FORM`
     consumer_warps : number of warps that multiply
     warps_per_part : number of warps that compute one part of C together: a warpgroup for wgmma, else one
@@ -69,6 +70,7 @@ class TileConfig:
     element_bytes: int = field(init=False, repr=False, compare=False)
     output_bytes: int = field(init=False, repr=False, compare=False)
     is_sparse: bool = field(init=False, repr=False, compare=False)
+    tokens_copied: int = field(init=False, repr=False, compare=False)
     tokens_first: bool = field(init=False, repr=False, compare=False)
     consumer_warps: int = field(init=False, repr=False, compare=False)
     warps_per_part: int = field(init=False, repr=False, compare=False)
@@ -79,27 +81,24 @@ class TileConfig:
         # Computed once: heuristics of libraries rank hundreds of configs by these numbers
         element_bytes, sparse = DTYPE_BYTES[self.dtype], self.tensor.startswith("sparse-")
         in_groups = self.tensor_path == "wgmma"
+        copied = self.shape.block_n // (1 if self.lone else self.pair)
         packed = weight_bytes(self.shape.block_m, 16, element_bytes, sparse=sparse)
         for name, value in {
             "element_bytes": element_bytes,
             "output_bytes": OUTPUT_BYTES[self.dtype],
             "is_sparse": sparse,
+            "tokens_copied": copied,
             "tokens_first": self.tensor == "wgmma" and self.shape[:2] == TOKEN_FORM,
             "consumer_warps": 4 * self.warpgroups if in_groups else self.resources.threads // 32,
             "warps_per_part": 4 if in_groups else 1,
             "weight_bytes_per_k16": packed,
-            "share_bytes_per_k16": packed + self.tokens_copied * 16 * element_bytes,
+            "share_bytes_per_k16": packed + copied * 16 * element_bytes,
         }.items():
             object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
         """Return the short name, e.g. `128x256x64 s4`: tile of C, k-step and number of stages."""
         return f"{'x'.join(map(str, self.shape))} s{self.resources.stages}"
-
-    @property
-    def tokens_copied(self) -> int:
-        """Tokens of the tile that the block itself copies into shared memory."""
-        return self.shape.block_n if self.lone else self.shape.block_n // self.pair
 
     @property
     def fma_per_warp_per_k16(self) -> int:
