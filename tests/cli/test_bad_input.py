@@ -262,7 +262,7 @@ def test_explain_and_prune(refused, model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "wanted a --shape"),
+        ([], "--shape 4096x4096x2048) or a --workload"),
         (["--shape", "128x128"], "--shape must be like"),
         (["--shape", "128x128x64", "--workers", "0"], "workers must be from 1 to 4096, got 0"),
         (["--shape", "128x128x64", "--workers", "9" * 40], "workers must be from 1 to 4096, got 9"),
