@@ -85,8 +85,11 @@ def test_folder_configuration_and_module_have_one_answer(tmp_path, config, workl
         assert {row.dtype for row in table} == {row.dtype for row in tables[0]}
         assert phase.dense.time.seconds == pytest.approx(first.dense.time.seconds)
         assert phase.dense.memory == first.dense.memory
+        assert phase.best.time.seconds == pytest.approx(first.best.time.seconds, rel=0.05)
+        if sorted(table.whole.kernels.values()) != sorted(tables[0].whole.kernels.values()):
+            continue  # tiles of other weights have other times, by which another kernel can be chosen
         kinds = [p.best.time.seconds_by_kind for p in (phase, first)]
-        for kind in kinds[0]:  # tiles of other weights have other times
+        for kind in kinds[0]:
             assert kinds[0][kind] == pytest.approx(kinds[1][kind], rel=0.1 if kind == "gemm" else 1e-9)
 
 
