@@ -85,6 +85,7 @@ def test_folder_configuration_and_module_have_one_answer(tmp_path, config, workl
         assert {row.dtype for row in table} == {row.dtype for row in tables[0]}
         assert phase.dense.time.seconds == pytest.approx(first.dense.time.seconds)
         assert phase.dense.memory == first.dense.memory
+        assert phase.dense.time.seconds_by_kind == pytest.approx(first.dense.time.seconds_by_kind)
         assert phase.best.time.seconds == pytest.approx(first.best.time.seconds, rel=0.05)
         if sorted(table.whole.kernels.values()) != sorted(tables[0].whole.kernels.values()):
             continue  # tiles of other weights have other times, by which another kernel can be chosen

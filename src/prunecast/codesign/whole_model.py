@@ -143,7 +143,7 @@ class WholeModel(NamedTuple):
     kernels: Mapping[str, str]
     """Row of the prediction table -> its kernel in `best`, with which the whole pass is fastest."""
     remarks: tuple[str, ...] = ()
-    """Lines for the user on the choice of kernels."""
+    """Lines printed below the table: layers that stay dense for a faster pass, and what padding saves."""
     price: float | None = None
     """Price of an hour of one GPU, if it is known."""
 
@@ -329,7 +329,7 @@ def _dense_bytes(job: LayerJob, m: int, k: int) -> float:
 
 
 def _time(job: LayerJob, place: int, of_pass: Mapping[str, _ProductTime]) -> ModelTime:
-    """Return the time of one pass, given the time of each of its products."""
+    """Return the predicted time of pass number `place` of the workload, with these times of its products."""
     graph = job.workload.graphs[place]
     sparse = frozenset(name for name, product in of_pass.items() if product.is_sparse)
     return model_time(

@@ -158,8 +158,9 @@ class RowsOfItems(NamedTuple):
 class Unread(NamedTuple):
     """Fractions of an item's data that other items have not read shortly before it, each (items,) float64.
 
-    All are -1 if weights, rows of B and C of each wave fit in L2. `weights` is -1 for tiles that are not
-    split. If warps wait for no data, `rows` covers only items of the same wave, and `new_rows` is -1.
+    All are -1 if whole waves decide what L2 holds (`traffic._wave_reads` says when). `weights` can be -1 for
+    tiles that are not split. If warps wait for no data, `rows` covers only items of the same wave,
+    and `new_rows` is -1.
     """
 
     weights: FloatArray

@@ -99,7 +99,8 @@ def _in_parts(case: Case, shares: _WaveShares) -> _WaveShares:
 _NO_GROUPS = GroupEnds(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.int64))
 """Groups of a launch in which all SMs run equally many blocks. Kind: definition, no group."""
 _NO_INTERVALS = SmEnds(np.zeros(0), np.zeros(0), 0.0, 0.0, _NO_GROUPS, 0.0)
-"""Intervals that delay nothing: of an empty launch, or unknown ones. Kind: definition, no interval."""
+"""Intervals between the ends of SMs that delay nothing: for a launch without blocks, and where the ends of
+SMs are not known. Kind: definition, no interval."""
 
 
 def _sm_ends(

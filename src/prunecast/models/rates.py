@@ -76,7 +76,7 @@ class ProgramTraits(NamedTuple):
     waits_for_weights: bool
     """True if warps request weights, then column indices, and wait for both before they request rows of B."""
     weights_first: bool
-    """True if warps request weights before their first rows of B."""
+    """True if warps request weights (A) before their first rows of B, which then arrive later."""
     waits: bool
     """True if warps wait for data or for other warps before the end of their block. False for CSR, whose
     warps go on with later elements, so that delays at DRAM cost nothing until DRAM is always busy."""

@@ -121,8 +121,8 @@ def _wave_reads(
     A wave is a set of items that run concurrently. Its items share DRAM reads of one token range if L2 can
     hold what it receives until a row of B is used again (`bytes_between_uses`). Otherwise items of any
     wave share a row, or the weights of a split tile, only if L2 keeps them from one reader to the next
-    (`working_sets.find_unread`). This holds for all weights if it depends on the order of items within waves
-    whether L2 keeps them (`differ_one_by_one`).
+    (`working_sets.find_unread`). The weights of tiles that are not split are shared in this way too if the
+    order of items within waves decides whether L2 keeps them (`differ_one_by_one`).
 
     Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
     rows of B for one token range and segment of columns. The reuse distance of a piece is the bytes that all
@@ -179,7 +179,7 @@ def _wave_reads(
     if one_by_one or max(between, float((touched if waits else b_of_wave).max())) > capacity:
         pace = pace_of_items(plan, rows, alike, a_bytes, c_bytes, resident_blocks)
         if waits:
-            find_unread(plan, pace, capacity, one_by_one, unread)
+            find_unread(plan, pace, capacity, all_weights=one_by_one, out=unread)
         else:
             find_unread_at_random(pace, of_wave, order.wave, b_of_wave, capacity, unread)
     once, keys = weights @ weight, int(a_key.max()) + 1

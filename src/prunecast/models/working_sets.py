@@ -72,15 +72,15 @@ def start_times(plan: KernelPlan, resident_blocks: int) -> FloatArray:
     return np.asarray(before[:-1] + np.repeat(end - before[blocks[1:]], np.diff(blocks)), np.float64)
 
 
-def find_unread(plan: KernelPlan, pace: Pace, capacity: float, weights: bool, out: Unread) -> None:
-    """Compute `Unread` for the items of a launch with a wave whose data do not fit in `capacity` bytes of L2.
+def find_unread(plan: KernelPlan, pace: Pace, capacity: float, *, all_weights: bool, out: Unread) -> None:
+    """Compute `Unread` for the items of a launch that reuses data after `capacity` bytes of L2 have passed.
 
     The bytes that L2 holds for a window are the integral, over all shorter windows, of the bytes per unit of
     time that are read or written, times the fraction of them that is not in L2 yet.
 
     Parameters
     ----------
-    weights : whether to compute `Unread.weights` of tiles that are not split, too
+    all_weights : True to compute `Unread.weights` for tiles that are not split too
     """
     sample = _sample_of(plan.item_count)
     lasting = float((pace.begin + pace.stop).max() - (pace.begin + pace.start).min())
@@ -101,7 +101,7 @@ def find_unread(plan: KernelPlan, pace: Pace, capacity: float, weights: bool, ou
     low = min(int(place), WINDOWS - 2)
     shares = found[:, :, low] + (place - low) * (found[:, :, low + 1] - found[:, :, low])
     every = np.arange(plan.item_count)
-    if weights or np.any(plan.work.group >= 0):
+    if all_weights or np.any(plan.work.group >= 0):
         out.weights[:] = np.interp(every, sample, shares[0])
     out.rows[:] = np.interp(every, sample, shares[1])
     out.new_rows[:] = np.interp(every, sample, found[1, :, -1])

@@ -1,4 +1,4 @@
-"""`PaddedSearch`: the gain of padding, from a search of the model with a multiple of 8 tokens."""
+"""`PaddedSearch`: what `prune --latency` would reach if sequences were padded to a multiple of 8 tokens."""
 
 import math
 from collections.abc import Callable

@@ -21,7 +21,8 @@ predicted times of the layers themselves."""
 MOST_REFINED_WEIGHTS = 2**29
 """Larger models stop at the first choice that meets the target, since a round predicts hundreds of layers."""
 FRONT_SHARES = np.round(np.arange(0.25, 0.9501, 0.05), 2)
-"""Times of the Pareto front, as shares of the time of the dense model, which is its last point."""
+"""Times for which the Pareto front has a pruned model, divided by the time of the dense model. Behind them
+the front ends at the dense model itself."""
 LEAST_FACTOR = 0.5
 """Least factor for the savings of the Pareto front. A result that saves less beside the front is nearly
 dense, or was chosen for a sparsity and not for its time. Kind: choice."""
