@@ -34,13 +34,67 @@ def test_long_work_is_told_once_in_a_while(capsys):
     assert len(lines) <= 3
 
 
-def test_a_stage_that_says_nothing_more_is_told_by_itself(capsys, monkeypatch):
+class TimersByHand:
+    """Timers that fire when a test says so; replaces `threading.Timer`."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def __call__(self, delay_s, function):
+        self.delay_s, self.function, self.daemon = delay_s, function, False
+        return self
+
+    def start(self):
+        self.waiting.append((self.delay_s, self.function))
+
+    def cancel(self):
+        pass
+
+
+def test_a_stage_without_further_calls_is_printed_every_five_seconds(capsys, monkeypatch):
+    timers, now = TimersByHand(), [0.0]
+    monkeypatch.setattr(progress.threading, "Timer", timers)
+    with ProgressLines(delay_s=2.0, clock=lambda: now[0]) as tell:
+        timers.waiting.clear()
+        tell("predicting", 0, 9)
+        for _ in range(3):
+            delay_s, function = timers.waiting.pop()
+            now[0] += delay_s
+            function()
+        tell("predicting", 1, 9)
+        delay_s, function = timers.waiting.pop()
+        now[0] += delay_s
+        function()
+    assert capsys.readouterr().err.splitlines() == [
+        "prunecast: predicting: 0 of 9",
+        "prunecast: predicting: 0 of 9, for 7 s",
+        "prunecast: predicting: 0 of 9, for 12 s",
+        "prunecast: predicting: 1 of 9",
+    ]
+    _, function = timers.waiting.pop()
+    function()
+    assert capsys.readouterr().err == ""  # nothing follows the end, and no timer of an earlier stage prints
+    assert not timers.waiting
+
+
+def test_work_before_the_first_stage_is_printed_too(capsys, monkeypatch):
+    timers = TimersByHand()
+    monkeypatch.setattr(progress.threading, "Timer", timers)
+    with ProgressLines(delay_s=2.0, clock=stopped_clock) as tell:
+        (_, function) = timers.waiting.pop()
+        function()
+        assert capsys.readouterr().err == "prunecast: preparing\n"
+        tell("predicting", 0, 9)
+        function()
+        assert capsys.readouterr().err == ""
+
+
+def test_a_timer_prints_a_stage_without_calls(capsys, monkeypatch):
     told = threading.Event()
     monkeypatch.setattr(ProgressLines, "_print", then(ProgressLines._print, told.set))
-    with ProgressLines(delay_s=0.01) as tell:
-        tell("compiling the simulator (first run only)", 0, 1)
+    with ProgressLines(delay_s=0.01):
         assert told.wait(600)
-    assert capsys.readouterr().err == "prunecast: compiling the simulator (first run only)\n"
+    assert capsys.readouterr().err == "prunecast: preparing\n"
 
 
 def then(function, after):

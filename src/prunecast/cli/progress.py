@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TextIO
 
@@ -64,9 +65,9 @@ SECONDS_PER_LINE = 5.0
 class ProgressLines:
     """Progress callback `progress(stage, done, total)` that prints to stderr.
 
-    It is a context manager, which clears the last printed line at the end. A timer prints a stage that began
-    two seconds ago even if there is no call in this time, so that a long compilation does not look like a
-    hang.
+    It is a context manager, which begins the stage `preparing` and clears the last printed line at the end. A
+    timer prints a stage that began two seconds ago, and prints it again with its duration as long as no call
+    follows, so that a long compilation or the pruning of a large layer does not look like a hang.
 
     Parameters
     ----------
@@ -91,17 +92,23 @@ class ProgressLines:
         self._stage = ""
         self._line = ""
         self._text = ""
+        self._printed = ""
+        self._is_over = False
         self._last_print_s = -SECONDS_PER_LINE
         self._stage_start_s = 0.0
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> "ProgressLines":
+        self._text = "preparing"
+        self._begin(self._text)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with self._lock:
+            self._is_over = True
         self._cancel()
         if self._rewrites and self._line:
             tell_stderr("\r\x1b[K")
@@ -128,19 +135,33 @@ class ProgressLines:
         self._last_print_s = -SECONDS_PER_LINE
         if math.isinf(self._delay_s):
             return
-        self._timer = threading.Timer(self._delay_s, self._print)
+        self._print_after(self._delay_s)
+
+    def _print_after(self, delay_s: float) -> None:
+        """Print the stage after `delay_s` seconds, unless a later stage begins before."""
+        self._timer = threading.Timer(delay_s, partial(self._print_again, self._stage))
         self._timer.daemon = True
         self._timer.start()
+
+    def _print_again(self, stage: str) -> None:
+        """Print `stage`, with its duration if it was printed before, and again after `SECONDS_PER_LINE`."""
+        with self._lock:
+            if self._is_over or stage != self._stage:
+                return
+            self._print_after(SECONDS_PER_LINE)
+        is_new = self._text != self._printed
+        self._print("" if is_new else f", for {_duration(self._clock() - self._stage_start_s)}")
 
     def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _print(self) -> None:
+    def _print(self, duration: str = "") -> None:
         with self._lock:
             if not self._rewrites and self._clock() - self._last_print_s < SECONDS_PER_LINE:
                 return
-            self._line = one_line(self._text)
+            self._printed = self._text
+            self._line = one_line(self._text + duration)
             tell_stderr(f"\r\x1b[K{self._line}" if self._rewrites else f"prunecast: {self._line}\n")
             self._last_print_s = self._clock()
 

@@ -108,10 +108,12 @@ def predict_each(
     priced = [one.price for one in asked if one.price is not None]
     if priced and not in_model:
         raise BadInput(f"price {priced[0]:g} is of a token or image of a whole model, got matrices")
-    ticks = count(1)
+    ticks = count()
 
     def tick() -> None:
         progress("predicting", next(ticks), len(layers) * sum(len(job.candidates) for job in jobs))
+
+    tick()
 
     digest, waiting = RowsDigest(layers.values()), Waiting()
     rows_of: dict[str, list[list[Row]]] = {}

@@ -273,17 +273,6 @@ class Pace(NamedTuple):
 
 
 @inner()
-def _time_since(pace, i, at, j):
-    """Return the time since item j passed the data of column `at` of item i; infinity if it has not."""
-    there = at * pace.kept[j] / pace.kept[i]
-    gap = pace.begin[i] + at - pace.begin[j] - there
-    later = gap < 0.0 or (gap == 0.0 and j > i)
-    if i == j or later or there < pace.start[j] or there >= pace.stop[j]:
-        return np.inf
-    return gap
-
-
-@inner()
 def _window_of(gap, windows, ratio):
     """Return the number of the shortest window that contains a gap; the number of windows if none does."""
     if gap <= windows[0]:
@@ -312,22 +301,45 @@ def unread_shares(pace, sample, order, bounds, key, points, windows, out):
     """
     logs, last = np.zeros(windows.size + 1), windows.size - 1
     ratio = np.log(windows[last] / windows[0]) / last
+    # The innermost loop compares an item with all items of its key: read their fields in sequence
+    begin, start, stop = pace.begin[order], pace.start[order], pace.stop[order]
+    kept, columns, log_absences = pace.kept[order], pace.columns[order], pace.log_absent[order]
     for n, i in enumerate(sample):
+        first, after = bounds[key[i]], bounds[key[i] + 1]
         for p in range(points):
             at = pace.start[i] + (p + 0.5) / points * (pace.stop[i] - pace.start[i])
+            now = pace.begin[i] + at
             logs[:] = 0.0
             nearest, group, log_absent = np.inf, np.int64(-1), 0.0
-            for j in order[bounds[key[i]] : bounds[key[i] + 1]]:
-                if pace.columns[j] != group:
-                    logs[_window_of(nearest, windows, ratio)] += log_absent
-                    nearest, group = np.inf, pace.columns[j]
-                    log_absent = NEVER_ABSENT if pace.columns[i] == group else pace.log_absent[j]
-                nearest = min(nearest, _time_since(pace, i, at, j))
-            logs[_window_of(nearest, windows, ratio)] += log_absent
-            absent = 0.0
-            for g in range(last + 1):
-                absent += logs[g]
-                out[n, g] += np.exp(absent) / points
+            for q in range(first, after):
+                if columns[q] != group:
+                    if nearest < np.inf:
+                        logs[_window_of(nearest, windows, ratio)] += log_absent
+                    nearest, group = np.inf, columns[q]
+                    log_absent = NEVER_ABSENT if pace.columns[i] == group else log_absences[q]
+                # Column of item j with the same data, and the time since it passed this column
+                j, there = order[q], at * kept[q] / pace.kept[i]
+                gap = now - begin[q] - there
+                later = gap < 0.0 or (gap == 0.0 and j > i)
+                if i != j and not later and start[q] <= there < stop[q]:
+                    nearest = min(nearest, gap)
+            if nearest < np.inf:
+                logs[_window_of(nearest, windows, ratio)] += log_absent
+            _add_unread(logs, 1.0 / points, out[n])
+
+
+@inner()
+def _add_unread(logs, weight, out):
+    """Add `weight` times the fraction of unread data of each window to `out`, (windows,).
+
+    `logs` are logarithms of the fractions that items passed in each window leave unread.
+    """
+    absent, share = 0.0, 1.0
+    for g in range(out.size):
+        if logs[g] != 0.0:  # exp is slow, and most windows contain no further item
+            absent += logs[g]
+            share = np.exp(absent)
+        out[g] += weight * share
 
 
 @njit()

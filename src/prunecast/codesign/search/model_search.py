@@ -158,6 +158,7 @@ class ModelSearch:
             importance = self.workload.importance(name)
             sums = TileSums.of(importance, SUMMED_HEIGHT)
             self._sums[name] = sums
+            self._times.keep_sums(sums)
             most = self.caps.get(name, self.most_sparsity) + 1e-9
             offered = {}
             for n in {n for _, n in self._passes_of(name)}:
@@ -169,7 +170,8 @@ class ModelSearch:
             passes = [(runs, offered[n]) for runs, n in self._passes_of(name)]
             return mixed_options(passes, self.workload.layers[name].count)
 
-        # The first layer of a shape fills the cache of times, so that no two threads compute the same ones.
+        # The first layer of a shape fills the caches of sums and times: no two threads compute the same ones,
+        # and the other layers of the shape get the times of the first one
         made = self._for_all("options by shape", make, self._first_of_shape().values())
         others = [name for name in dict.fromkeys(self._first.values()) if name not in made]
         made |= self._for_all("options", make, others)
@@ -473,6 +475,8 @@ class ModelSearch:
         """Return key -> result of `work` for every key, computed with one thread per processor."""
         todo = list(keys)
         done: dict[_Key, _Result] = {}
+        if todo:
+            self.progress(stage, 0, len(todo))
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             for key, result in zip(todo, pool.map(work, todo), strict=True):
                 done[key] = result

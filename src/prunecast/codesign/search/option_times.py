@@ -181,6 +181,13 @@ class OptionTimes:
             self._of_patterns[key] = seconds
         return self._of_patterns[key]
 
+    def keep_sums(self, sums: TileSums) -> None:
+        """Store importance sums of tiles of `SUMMED_HEIGHT` rows as those of their shape.
+
+        Without them, `typical` is called, which draws or reads the weights again.
+        """
+        self._sums.setdefault((sums.m, sums.k), sums)
+
     def _columns(self, m: int, k: int, height: int) -> CountArray:
         """Return the columns of each tile, those with the highest importance first, (tiles, K)."""
         key = (m, k, height)
