@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from prunecast.hardware.clock import busy_share
 from prunecast.launch.overlap import head_start_cycles, series_ends, spread_cycles
 from prunecast.models.amount_loops import RowsOfItems, reads_by_part
-from prunecast.models.chip import QUEUE_ORDER, _sm_ends, _wave_shares, _WaveShares
+from prunecast.models.chip import QUEUE_ORDER, _slot_ends, _sm_ends, _wave_shares, _WaveShares
 from prunecast.models.loops import queued, stretched
 from prunecast.models.traffic import WaveReads
+from prunecast.models.waves import Placement
 
 ENDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(np.array)
 CYCLES = st.floats(0, 1e7)
@@ -85,6 +86,30 @@ def test_never_below_the_sms_nor_the_chip(ends, cycles, quiet):
 @given(ends=ENDS, cycles=CYCLES, more=CYCLES)
 def test_more_work_for_the_chip_is_never_faster(ends, cycles, more):
     assert stretch(ends, (cycles + more,)) >= stretch(ends, (cycles,)) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("demand_share", "most", "cycles"),
+    [
+        # Two blocks until cycle 100, one until 200: two thirds of all requests come in the first half
+        (0.0, 180.0, 120 + 100),
+        (0.0, 300.0, 200 + 100),
+        # One block already keeps a pipe busy, so that the SM requests at the same rate until its end
+        (1.0, 180.0, 200),
+        (1.0, 300.0, 300),
+    ],
+)
+def test_an_sm_requests_less_when_its_blocks_end_one_by_one(demand_share, most, cycles):
+    ends = np.array([100.0, 200.0])
+    one_sm = Placement(
+        slot_finish=np.append(ends, 0.0)[None],
+        sm=np.zeros(2, int),
+        unit_end=ends,
+        unit_wait=np.zeros(2),
+        demand_share=demand_share,
+    )
+    found = _slot_ends(one_sm, one_sm.sm_finish, np.array([7.0]), 0.0, 0.0, 0.0)
+    assert stretched(found, most) == pytest.approx(cycles)
 
 
 def test_blocks_that_wait_for_memory_get_the_same_rate():

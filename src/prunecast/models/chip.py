@@ -110,8 +110,9 @@ def _sm_ends(
     wait_cycles: float = 0.0,
     blocks: npt.NDArray[np.int64] | None = None,
     later_share: float = 0.0,
+    ending: npt.NDArray[np.int64] | None = None,
 ) -> SmEnds:
-    """Return the intervals between the sorted ends of SMs.
+    """Return the intervals between the sorted ends of SMs, or of their block slots.
 
     Parameters
     ----------
@@ -122,6 +123,7 @@ def _sm_ends(
         on the H100 is 6.1 instead of 5.4 % (9 rows)
     blocks : (SMs,) blocks that each SM runs at once; None if equally many
     later_share : fraction of the data that blocks request after their first stages
+    ending : (SMs,) number of blocks that end at each time; None for all `blocks` of the SM
     """
     order = np.argsort(sm_finish, kind="stable")
     ends = sm_finish[order]
@@ -136,14 +138,19 @@ def _sm_ends(
     share_of_work = np.diff(reading, prepend=0.0) * np.cumsum(rates[::-1])[::-1]
     work = float(share_of_work.sum())
     if later_share and blocks is not None and np.ptp(blocks[sm_finish > 0.0]):
-        groups = _group_ends(np.maximum(ends, quiet) - quiet, reading, rates / work, blocks[order])
+        own = (blocks if ending is None else ending)[order]
+        groups = _group_ends(np.maximum(ends, quiet) - quiet, reading, rates / work, blocks[order], own)
     else:
         groups, later_share = _NO_GROUPS, 0.0
     return SmEnds(lasting, share_of_work / work, quiet, float(lasting.sum()), groups, later_share)
 
 
 def _group_ends(
-    ends: FloatArray, reading: FloatArray, rates: FloatArray, blocks: npt.NDArray[np.int64]
+    ends: FloatArray,
+    reading: FloatArray,
+    rates: FloatArray,
+    blocks: npt.NDArray[np.int64],
+    ending: npt.NDArray[np.int64],
 ) -> GroupEnds:
     """Return the intervals between the ends of SMs with equally many blocks.
 
@@ -153,6 +160,7 @@ def _group_ends(
         which it reads
     rates : (SMs,) fraction of all requests that each SM makes per cycle
     blocks : (SMs,) blocks of each SM
+    ending : (SMs,) blocks that end at each time
     """
     order = np.argsort(blocks, kind="stable")
     bounds = np.concatenate(([0], np.flatnonzero(np.diff(blocks[order])) + 1, [ends.size]))
@@ -160,10 +168,49 @@ def _group_ends(
     for first, stop in pairwise(bounds.tolist()):
         own = order[first:stop]
         lasting[first:stop] = np.diff(ends[own], prepend=0.0)
-        working = np.cumsum(np.stack((rates, blocks))[:, own[::-1]], axis=1)[:, ::-1]
+        working = np.cumsum(np.stack((rates, ending))[:, own[::-1]], axis=1)[:, ::-1]
         share_of_work[first:stop] = np.diff(reading[own], prepend=0.0) * working[0]
         working_blocks[first:stop] = working[1]
     return GroupEnds(lasting, share_of_work, working_blocks, bounds.astype(np.int64))
+
+
+def _slot_ends(
+    placement: Placement,
+    ends: FloatArray,
+    requested: FloatArray,
+    quiet: float,
+    wait: float,
+    later_share: float,
+) -> SmEnds:
+    """Return the intervals between the ends of the block slots of all SMs.
+
+    The blocks of an SM end one by one if they have unequal lists of items, or if few blocks remain for the
+    last wave. While r blocks run, the SM requests data at a rate in proportion to r / max(1, r d), where d is
+    the demand of a block relative to its cycles alone on the SM: more blocks request more, until a pipe of
+    the SM is always busy. A slot counts with the rate that its SM loses when the slot ends. At a constant
+    rate until its last block ends, the SM would request less while most blocks run than DRAM has to serve,
+    and more at the end: in 53 random grouped launches on an A100, closed form and simulator would differ by
+    6.0 instead of 2.6 % in the mean.
+
+    Parameters
+    ----------
+    ends : (SMs,) cycle in which the last block of each SM ends, or has read all data
+    requested : (SMs,) bytes that each SM requests
+    quiet, wait, later_share : as in `_sm_ends`
+    """
+    slots = np.sort(placement.slot_finish, axis=1)
+    used = slots > 0.0
+    if not used.any():
+        return _NO_INTERVALS
+    own = np.maximum(slots - (placement.sm_finish - ends)[:, None], 0.0)
+    running = np.cumsum(used[:, ::-1], axis=1)[:, ::-1]
+    rate = running / np.maximum(1.0, running * placement.demand_share)
+    lost = rate - np.append(rate[:, 1:], np.zeros((used.shape[0], 1)), axis=1)
+    read = np.where(used & (own > quiet), lost * (own - quiet + wait), 0.0)
+    of_sm = read.sum(axis=1)
+    of_slots = read * (requested / np.where(of_sm > 0.0, of_sm, 1.0))[:, None]
+    blocks = np.broadcast_to(used.sum(axis=1)[:, None], used.shape)[used]
+    return _sm_ends(own[used], quiet, of_slots[used], wait, blocks, later_share, np.ones_like(blocks))
 
 
 def chip_ends(
@@ -201,12 +248,11 @@ def chip_ends(
     hides_queue &= not case.traits.runs_ahead and not case.traits.waits_for_weights
     parts = _in_parts(case, shares) if queues or case.context.copies_through_registers else shares
     behind, between = float(sm_finish.max()) - float(fetched.max()), _between_cycles(case, quiet_end)
-    blocks = np.minimum(np.bincount(placement.sm, minlength=sm_finish.size), context.fit.blocks_per_sm)
     later_share = 1.0 - first_stages_share(case)
     return ChipEnds(
         phases=reading_phases(case, placement, quiet_end),
-        fetching=_sm_ends(fetched, quiet, read_bytes, waits, blocks, later_share),
-        working=_sm_ends(sm_finish, quiet, l2_bytes, waits, blocks, later_share),
+        fetching=_slot_ends(placement, fetched, read_bytes, quiet, waits, later_share),
+        working=_slot_ends(placement, sm_finish, l2_bytes, quiet, waits, later_share),
         at_once=_requested_at_once(case),
         between=between,
         behind=behind,

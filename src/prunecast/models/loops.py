@@ -319,6 +319,8 @@ class SmEnds(NamedTuple):
     sum of their b_i / t_i * c / B cycles of the level per cycle. If this is above 1, the interval is longer
     by this factor. In a tail, the few SMs that still work share the whole bandwidth.
 
+    If blocks of an SM end one after another, an "SM" here is one of its block slots (`chip._slot_ends`).
+
     This is so for first stages, which all blocks request at once. Later requests wait for earlier ones of
     their block, and a level whose queue serves them in order gives all waiting blocks the same rate
     (`fair_cycles`): an SM with few blocks, which would be fast, waits longer than others.

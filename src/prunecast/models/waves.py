@@ -41,6 +41,8 @@ class Placement:
     sm : (units,) int64, SM of each unit
     unit_end : (units,) float64, cycle in which each unit ends; 0 for units before the last `EXACT_WAVES`
     unit_wait : (units,) float64, cycles at the end of each unit for which it waits for partial sums
+    demand_share : cycles for which a unit occupies the busiest pipe of its SM, divided by its cycles if it is
+        alone on the SM, as the mean of all units
     sm_finish : (SMs,) float64, cycle in which each SM ends its last unit
     """
 
@@ -48,6 +50,7 @@ class Placement:
     sm: npt.NDArray[np.int64]
     unit_end: FloatArray
     unit_wait: FloatArray
+    demand_share: float = 0.0
     sm_finish: FloatArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +92,13 @@ def place_units(
         before = float(shared.sum()) / in_flight
         finish[finish > 0.0] += before
         end[early:] += before
-    return Placement(slot_finish=finish, sm=sm, unit_end=end, unit_wait=np.zeros(alone.size))
+    return Placement(
+        slot_finish=finish,
+        sm=sm,
+        unit_end=end,
+        unit_wait=np.zeros(alone.size),
+        demand_share=float(demand.sum()) / max(float(alone.sum()), 1.0),
+    )
 
 
 def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
@@ -106,7 +115,7 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
     list_ends(units.lists, np.maximum(placement.unit_end / np.maximum(units.alone, 1.0), 1.0), end, wait)
     last = np.zeros(case.gpu.sm_count)
     np.maximum.at(last, placement.sm, end)
-    finish = np.maximum(placement.slot_finish, last[:, None])
+    finish = np.where(placement.slot_finish > 0.0, np.maximum(placement.slot_finish, last[:, None]), 0.0)
     return replace(placement, slot_finish=finish, unit_end=end, unit_wait=wait)
 
 
