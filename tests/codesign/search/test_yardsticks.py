@@ -1,5 +1,6 @@
 """What a solution is compared with: one share in every layer, and its kernels without pruning."""
 
+import itertools
 import re
 
 import numpy as np
@@ -22,6 +23,8 @@ from prunecast.codesign.search.yardsticks import (
     NEAR,
     SHARES,
     STEP,
+    even_choice,
+    even_places,
     uniform_points,
     unpruned_seconds,
 )
@@ -180,7 +183,7 @@ def test_the_estimate_of_one_share_counts_the_sums_that_its_kernel_does_not_fuse
     """In torch, gated units and residual adds after 2:4 are separate kernels and need part of the budget."""
     search = search_of("llama-3.2-1b", gpu="h200-sxm", engine="model", runtime="torch", families=["2:4"])
     search.prepare()
-    pools = _even_pools(search, "2:4")[SHARES.tolist().index(0.5)]
+    pools = _even_pools(search, "2:4", 0.5)
     choice = {name: int(places[-1]) for name, places in pools.items()}
     seconds = {name: search.options[name].seconds[place] for name, place in choice.items()}
     sparse = search.sparse(choice)
@@ -190,3 +193,27 @@ def test_the_estimate_of_one_share_counts_the_sums_that_its_kernel_does_not_fuse
     assert _allocated(search, pools, {}, 1.0001 * whole_s, limits) == choice
     assert _allocated(search, pools, {}, 0.9999 * whole_s, limits) is None
     assert search.total(seconds, SparseLayers(sparse.names)) < 0.999 * whole_s
+
+
+def test_layers_of_one_share_are_dense_where_the_pass_is_then_faster():
+    """With few tokens, transposes for small layers cost more than their sparse kernels save."""
+    options = {"gpu": "h200-sxm", "engine": "model", "runtime": "torch", "families": ("atp",)}
+    search = search_of("bert-small", tokens=64, batch=1, **options)
+    search.prepare()
+    for share in (0.5, 0.75):
+        places, seconds = even_places(search, "atp:.*", share)
+
+        def total_s(choice, seconds=seconds):
+            own = {name: float(seconds[name][place]) for name, place in choice.items()}
+            return search.total(own, search.sparse(choice))
+
+        roles = sorted({name.rpartition(".")[2] for name in places})
+        slowly = min(
+            total_s({name: own[name.rpartition(".")[2] in sparse] for name, own in places.items()})
+            for count in range(len(roles) + 1)
+            for sparse in itertools.combinations(roles, count)
+        )
+        alone = {name: min(own, key=lambda place: seconds[name][place]) for name, own in places.items()}
+        found_s = total_s(even_choice(search, "atp:.*", share))
+        assert found_s <= slowly * (1.0 + 1e-9)
+        assert found_s < 0.99 * total_s(alone)

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from prunecast.codesign.search.allocation import ChoiceArray, OptionValues, Totals, allocate, totals
-from prunecast.codesign.search.floor import Scales, probe, with_likely
+from prunecast.codesign.search.floor import Scales, fastest_among, probe, with_likely
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.rounds import FEWEST_ROUNDS, Round, Rounds, result_of
 from prunecast.codesign.search.target import chosen_by_time, prune_to_targets
 from prunecast.codesign.search.targets import ONE_SHARE, Limits, TargetResult, Targets
-from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, even_choices
+from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, even_places
 from prunecast.errors import BadInput
 
 EVEN: Mapping[str, str] = {
@@ -52,12 +52,13 @@ class _EvenStart(NamedTuple):
 
 
 def prune_evenly(search: ModelSearch, targets: Targets) -> TargetResult:
-    """Return a model with one pattern family and about one sparsity in all layers that become faster by it.
+    """Return a model with one pattern family and about one sparsity in all layers that are pruned.
 
-    For each family in `EVEN`, the lowest sparsity of `SHARES` is found that meets the targets by estimated
-    times. Families are then pruned, the one with the most retained importance first, until one meets the
-    targets. To use up remaining time, the sparsity of some layers is lowered by at most one step of `SHARES`.
-    Nothing is pruned if the dense model meets the targets.
+    Layers stay dense where the pass is then faster (`even_choice`). For each family in `EVEN`, the lowest
+    sparsity of `SHARES` is found that meets the targets by estimated times. Families are then pruned, the one
+    with the most retained importance first, until one meets the targets. To use up remaining time, the
+    sparsity of some layers is lowered by at most one step of `SHARES`. Nothing is pruned if the dense model
+    meets the targets.
 
     Raises
     ------
@@ -100,38 +101,60 @@ def _totals(search: ModelSearch, choice: Mapping[str, int]) -> Totals:
 
 
 def _even_starts(search: ModelSearch, limits: Limits) -> list[_EvenStart]:
-    """Return an `_EvenStart` for each family that meets the targets, the one with most importance first."""
+    """Return an `_EvenStart` for each family that meets the targets, the one with most importance first.
+
+    Layers are dense where the pass is then faster. If no sparsity then meets the targets, as may be with a
+    target for the number of weights, layers are dense only where they are faster themselves.
+    """
     found = []
     for patterns in EVEN.values():
-        all_pools = _even_pools(search, patterns)
-        for first, pools in enumerate(all_pools):
-            choice = _allocated(search, pools, {}, limits.seconds, limits)
-            if choice is not None:
-                found.append(_EvenStart(all_pools[first : first + EVEN_SHARES], _totals(search, choice)))
-                break
+        by_pass = _even_start(search, patterns, limits, by_pass=True)
+        start = by_pass or _even_start(search, patterns, limits, by_pass=False)
+        found += [] if start is None else [start]
     return sorted(found, key=lambda each: -each.totals.importance)
 
 
-def _even_pools(search: ModelSearch, patterns: str) -> Sequence[Pools]:
-    """Return, for each sparsity of `SHARES`, layer -> its options of about it, or up to one step below it.
-
-    A layer stays dense if no option of the family at this sparsity is faster than dense. At the lowest
-    sparsity of `SHARES`, every layer may also stay dense.
+def _even_start(search: ModelSearch, patterns: str, limits: Limits, *, by_pass: bool) -> _EvenStart | None:
+    """Return the `_EvenStart` of a family, or None if no sparsity meets the targets.
 
     Parameters
     ----------
     patterns : regular expression of the pattern strings of the family
+    by_pass : True to choose dense layers by the time of the pass, False by the time of each layer
     """
-    found: list[dict[str, ChoiceArray]] = [{} for _ in SHARES]
-    for name, fastest in even_choices(search, patterns).items():
+
+    def pools_of(share: float) -> Pools:
+        return _even_pools(search, patterns, share, by_pass=by_pass)
+
+    for first, share in enumerate(SHARES.tolist()):
+        choice = _allocated(search, pools_of(share), {}, limits.seconds, limits)
+        if choice is not None:
+            pools = [pools_of(each) for each in SHARES[first : first + EVEN_SHARES].tolist()]
+            return _EvenStart(pools, _totals(search, choice))
+    return None
+
+
+def _even_pools(search: ModelSearch, patterns: str, share: float, *, by_pass: bool = True) -> Pools:
+    """Return layer -> its options with a sparsity of about `share`, or up to one step of `SHARES` below it.
+
+    At the lowest sparsity of `SHARES`, every layer may also stay dense. Parameters are those of
+    `_even_start`.
+    """
+    places, seconds = even_places(search, patterns, share)
+    if by_pass:
+        chosen = fastest_among(search, places, seconds).choice
+    else:
+        chosen = {name: min(own, key=lambda place: seconds[name][place]) for name, own in places.items()}
+    pools = {}
+    for name, place in chosen.items():
         options = search.options[name]
-        faster = options.matching(patterns) & (options.seconds < options.seconds[0])
-        for pools, share, place in zip(found, SHARES, fastest, strict=True):
-            allowed = faster & (options.kept >= options.kept[place])
-            allowed &= options.kept <= (1.0 - share + STEP + NEAR) * options.kept[0]
-            allowed[0] = share <= STEP
-            pools[name] = np.flatnonzero(allowed) if place else np.zeros(1, dtype=np.int64)
-    return found
+        allowed = options.matching(patterns) & (options.seconds < options.seconds[0])
+        allowed &= options.kept >= options.kept[place]
+        allowed &= options.kept <= (1.0 - share + STEP + NEAR) * options.kept[0]
+        allowed[place] = True
+        allowed[0] = share <= STEP
+        pools[name] = np.flatnonzero(allowed) if place else np.zeros(1, dtype=np.int64)
+    return pools
 
 
 def _fastest(search: ModelSearch, pools: Pools) -> dict[str, int]:

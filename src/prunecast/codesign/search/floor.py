@@ -40,19 +40,34 @@ class FastestModel(NamedTuple):
 def fastest_options(search: ModelSearch, scales: Mapping[str, Mapping[RunAs, float]]) -> FastestModel:
     """Return the options with which the model is fastest, by estimated times.
 
-    Each layer is dense or has its fastest option of a kernel that fuses epilogues, or does not. Layers of
-    equal size with equal neighbours in the graph are chosen together, see `fastest_choice`.
+    Each layer is dense or has its fastest option of a kernel that fuses epilogues, or does not.
 
     Parameters
     ----------
     scales : as in `ModelSearch.option_values`
     """
+    seconds = {name: own.values(scales.get(name, {})).seconds for name, own in search.options.items()}
+    places = {name: _fastest_places(own, seconds[name]) for name, own in search.options.items()}
+    return fastest_among(search, places, seconds)
+
+
+def fastest_among(
+    search: ModelSearch, places: Mapping[str, Sequence[int]], seconds: Mapping[str, FloatArray]
+) -> FastestModel:
+    """Return the fastest model whose layers have options among given ones, by the time of the whole pass.
+
+    Layers of equal size with equal neighbours in the graph are chosen together, see `fastest_choice`.
+
+    Parameters
+    ----------
+    places : layer -> indices of its options, equally many for all layers, the first one of the dense option
+    seconds : layer -> estimated seconds of all its options
+    """
     graph = next(iter(search.workload.graphs), None)
     groups: dict[object, list[str]] = {}
     for name, layer in search.workload.layers.items():
         groups.setdefault(name if graph is None else role_of(layer, graph), []).append(name)
-    seconds = {name: own.values(scales.get(name, {})).seconds for name, own in search.options.items()}
-    places = {name: _fastest_places(own, seconds[name]) for name, own in search.options.items()}
+    kinds_count = max(map(len, places.values()), default=1)
 
     def model(kinds: Sequence[int]) -> FastestModel:
         of_name = {name: kind for kind, own in zip(kinds, groups.values(), strict=True) for name in own}
@@ -61,10 +76,11 @@ def fastest_options(search: ModelSearch, scales: Mapping[str, Mapping[RunAs, flo
         return FastestModel(choice, layer_s, search.total(layer_s, search.sparse(choice)))
 
     def alone(names: Sequence[str]) -> int:
-        return min(range(3), key=lambda kind: sum(float(seconds[name][places[name][kind]]) for name in names))
+        kinds = range(kinds_count)
+        return min(kinds, key=lambda kind: sum(float(seconds[name][places[name][kind]]) for name in names))
 
     first = tuple(map(alone, groups.values()))
-    return model(fastest_choice([3] * len(groups), lambda kinds: model(kinds).seconds, first))
+    return model(fastest_choice([kinds_count] * len(groups), lambda kinds: model(kinds).seconds, first))
 
 
 def _fastest_places(options: Options, seconds: FloatArray) -> tuple[int, int, int]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.search.allocation import ChoiceArray
+from prunecast.codesign.search.allocation import FloatArray
+from prunecast.codesign.search.floor import fastest_among
 from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
 from prunecast.codesign.search.options import kernels_of_passes
 from prunecast.codesign.search.targets import ChosenLayer, TargetResult
@@ -28,7 +29,7 @@ any kernel."""
 
 
 class UniformPoint(NamedTuple):
-    """A model in which every layer that becomes faster has the same pattern and sparsity.
+    """A model in which every layer whose pruning makes the pass faster has the same pattern and sparsity.
 
     Times are closed-form.
     """
@@ -48,38 +49,47 @@ def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ..
     seconds. Either point is missing if no layer has an option of the pattern that is faster than dense. The
     point of tiles is also missing if no sparsity is fast enough.
     """
-    half = int(np.searchsorted(SHARES, 0.5))
-    two_of_four = _point(search, "2:4", even_choices(search, "2:4"), half)
-    all_tiles = even_choices(search, "atp:.*")
-    tiles = (_point(search, "tiles", all_tiles, place) for place in range(SHARES.size))
+    two_of_four = _point(search, "2:4", even_choice(search, "2:4", 0.5), 0.5)
+    tiles = (
+        _point(search, "tiles", even_choice(search, "atp:.*", share), share) for share in SHARES.tolist()
+    )
     fitting = (point for point in tiles if point is not None and point.seconds <= most_s)
     return tuple(point for point in (two_of_four, next(fitting, None)) if point is not None)
 
 
-def even_choices(search: ModelSearch, patterns: str) -> dict[str, ChoiceArray]:
-    """Return layer -> (SHARES,) index of the fastest option with about each sparsity of `SHARES`.
+def even_choice(search: ModelSearch, patterns: str, share: float) -> dict[str, int]:
+    """Return layer -> index of its fastest option with a sparsity of about `share`, or 0 (dense).
 
-    The index is 0 (dense) if no such option is faster than dense. Options whose sparsity differs by more than
-    `NEAR` are left out.
+    Layers are dense where the whole pass is then faster: near a dense layer, other layers need no transposes
+    or have no fused epilogues. Options whose sparsity differs by more than `NEAR` are left out.
 
     Parameters
     ----------
     patterns : regular expression that the pattern strings of the options must match
     """
-    found = {}
+    return fastest_among(search, *even_places(search, patterns, share)).choice
+
+
+def even_places(
+    search: ModelSearch, patterns: str, share: float
+) -> tuple[dict[str, tuple[int, int]], dict[str, FloatArray]]:
+    """Return layer -> indices of dense and of its fastest option of about `share`, and layer -> seconds.
+
+    The second index is 0 too if there is no such option. The seconds are those of all options. Parameters are
+    those of `even_choice`.
+    """
+    places, seconds = {}, {}
     for layer, options in search.options.items():
-        allowed = np.abs(1.0 - options.kept / options.kept[0] - SHARES[:, None]) <= NEAR
+        allowed = np.abs(1.0 - options.kept / options.kept[0] - share) <= NEAR
         allowed &= options.matching(patterns)
-        allowed[:, 0] = True
-        found[layer] = np.argmin(np.where(allowed, options.seconds, np.inf), axis=1)
-    return found
+        allowed[0] = False
+        fastest = int(np.argmin(np.where(allowed, options.seconds, np.inf))) if allowed.any() else 0
+        places[layer], seconds[layer] = (0, fastest), options.seconds
+    return places, seconds
 
 
-def _point(
-    search: ModelSearch, name: str, choices: Mapping[str, ChoiceArray], place: int
-) -> UniformPoint | None:
-    """Return the model with the sparsity `SHARES[place]` in all layers; None if no option saves time."""
-    choice = {layer: int(own[place]) for layer, own in choices.items()}
+def _point(search: ModelSearch, name: str, choice: Mapping[str, int], share: float) -> UniformPoint | None:
+    """Return the model whose layers in `choice` lose `share` of their weights; None if it prunes none."""
     sparse = search.sparse(choice)
     if not sparse.names:
         return None
@@ -87,7 +97,7 @@ def _point(
     seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse.names}
     kept = sum(search.options[layer].importance[place] for layer, place in choice.items())
     total_s = search.total(seconds, sparse)
-    return UniformPoint(name, float(SHARES[place]), total_s, float(kept / search.importance))
+    return UniformPoint(name, share, total_s, float(kept / search.importance))
 
 
 def unpruned_seconds(search: ModelSearch, result: TargetResult) -> float:
