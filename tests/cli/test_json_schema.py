@@ -34,6 +34,7 @@ PRINTED = {
     "Predict, whole model": ("predict", "config.json", "--workload", "prefill:64,decode:2@64", *FAST),
     "Compare": ("compare", "config.json", "--gpu", "h200-sxm", "--gpu", "t4", *FAST),
     "Explain": ("explain", "w.npy", *FAST),
+    "Explain, whole model": ("explain", "config.json", "--target", "re:down", "-n", "64", *FAST),
     "Prune": ("prune", "w.npy", "--pattern", "tile-wise:64", "-o", "pruned"),
     "PruneToTime": ("prune", "config.json", "--latency", "101%", *FAST),
     "Search": ("search", "w.npy", "--latency", "101%", "--trials", "1", "--storage", "s.sqlite", *FAST),

@@ -1,3 +1,4 @@
+import json
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -351,3 +352,39 @@ def test_a_speedup_is_over_dense_whichever_kernel_is_explained(pattern):
     rows = {row.kernel: row for row in predict(uneven(256, 256), crossovers=False, **asked)}
     assert told.seconds == rows[told.kernel].seconds
     assert told.speedup_over_dense == pytest.approx(rows["dense"].seconds / told.seconds)
+
+
+BERT = {"gpu": "h200-sxm", "engine": "model", "target": ["layer.1.output"], "runtime": "engine"}
+
+
+@pytest.mark.parametrize("tokens", [100, 64])
+def test_a_layer_of_a_model_has_the_remarks_of_the_model(tokens):
+    """100 tokens should be padded; with 64 in torch some layers stay dense."""
+    asked = BERT | {"tokens": tokens, "runtime": "engine" if tokens % 8 else "torch"}
+    told = explain("bert-small", **asked)
+    table = predict("bert-small", **(asked | {"target": ()}))
+    assert table.whole.remarks
+    assert told.remarks == table.whole.remarks
+    assert told.notes[1:] == told.remarks
+    assert told.document()["whole_model"] == table.document()["whole_model"]
+    assert told.document()["remarks"] == table.document()["whole_model"]["remarks"]
+    alike = next(row for row in table if row.layer == "layer.0.output")
+    assert told.alike_s == pytest.approx(table.runs[alike.layer] * told.prediction.seconds)
+
+
+def test_a_matrix_has_no_remarks_of_a_model():
+    told = explained(engine="model")
+    assert (told.model, told.alike_s, told.remarks) == (None, None, ())
+    assert "whole_model" not in told.document()
+
+
+def test_a_layer_is_explained_though_other_layers_cannot_have_its_pattern(tmp_path):
+    sizes = {"hidden_size": 64, "intermediate_size": 1024, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "llama", "vocab_size": 160, **sizes}))
+    told = explain(config, **BERT | {"target": ["re:gate"], "pattern": "block:256x16"}, tokens=64)
+    assert told.model is None
+    (remark,) = told.remarks
+    assert remark.startswith(
+        "the whole model is not predicted: block:256x16 needs a matrix of 256x16 or more"
+    )

@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from prunecast.cli import options as opt
+from prunecast.cli.model_page import show_layer_in_model
 from prunecast.cli.output import Report, deliver
 from prunecast.cli.progress import ProgressLines
 from prunecast.text import microseconds, significant
@@ -25,12 +26,21 @@ def explain(
     options: opt.LayerOptions,
     engine: opt.Engine = opt.DEFAULTS["engine"],
     launch: opt.Launch = opt.DEFAULTS["launch"],
+    runtime: opt.Runtime = opt.DEFAULTS["runtime"],
     printed: opt.Printed,
 ) -> None:
-    """Where the time of one layer goes. Name it with --target; also says what would help, and by how much."""
+    """Where the time of one layer goes. Name it with --target; also says what would help, and by how much.
+
+    Of a layer of a model, the time of the whole pass is predicted too.
+    """
     from prunecast.codesign import explain as explain_layer
 
-    asked = options.arguments() | {"kernel": kernel, "engine": engine, "launch": launch}
+    asked = options.arguments() | {
+        "kernel": kernel,
+        "engine": engine,
+        "launch": launch,
+        "runtime": runtime,
+    }
     with ProgressLines() as progress:
         explanation = explain_layer(options.source(weights), gpu=gpu, **asked, progress=progress)
     shown = partial(_show, explanation)
@@ -62,6 +72,7 @@ def _show(explanation: "Explanation", page: "Page") -> None:
         page.say(f"  {advice.gain:6.1%}  {advice.change}")
     if not explanation.advice:
         page.say("  nothing that was tried saves more than 1 %")
+    show_layer_in_model(explanation, page)
 
 
 def _show_section(section: "Section", page: "Page") -> None:

@@ -9,7 +9,7 @@ from prunecast.text import Cells, gigabytes, microseconds, milliseconds, shorten
 
 if TYPE_CHECKING:
     from prunecast.cli.tables import Page
-    from prunecast.codesign import Prediction, PredictionTable
+    from prunecast.codesign import Explanation, Prediction, PredictionTable
     from prunecast.codesign.whole_model import Phase, WholeModel
     from prunecast.workload.memory import PassMemory
 
@@ -115,6 +115,25 @@ def _facts(phase: "Phase", whole: "WholeModel") -> Iterator[tuple[str, str]]:
     kernels = phase.best.time.kernels_by_kind.items()
     if kernels:
         yield "libraries", ", ".join(f"{kind} by {' and '.join(names)}" for kind, names in kernels)
+
+
+def show_layer_in_model(explanation: "Explanation", page: "Page") -> None:
+    """Print the time of the whole model to which an explained layer belongs, and remarks on the model."""
+    model, row = explanation.model, explanation.prediction
+    if model is not None and model.whole is not None and explanation.alike_s is not None:
+        (phase,) = model.whole.phases
+        page.say("", f"In the whole model, {phase.words}", style="bold")
+        own_ms, runs = milliseconds(explanation.alike_s), explanation.alike_s / row.seconds
+        say_facts(
+            [
+                ("pass", phase.verdict(model.removed)),
+                ("by kind", f"{', '.join(_kinds(phase))} ms"),
+                ("layers", f"{runs:.4g} of this size, {own_ms} ms with {row.kernel}"),
+            ],
+            page,
+        )
+    for remark in explanation.remarks:
+        page.say(f"note: {remark}")
 
 
 def _kinds(phase: "Phase") -> Iterator[str]:

@@ -132,7 +132,7 @@ class ProgressLines:
     def _begin(self, stage: str) -> None:
         self._cancel()
         self._stage, self._stage_start_s = stage, self._clock()
-        self._last_print_s = -SECONDS_PER_LINE
+        self._last_print_s, self._printed = -SECONDS_PER_LINE, ""
         if math.isinf(self._delay_s):
             return
         self._print_after(self._delay_s)

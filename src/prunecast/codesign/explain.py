@@ -8,17 +8,19 @@ from prunecast.codesign.advice import Advice, LayerCase, advise
 from prunecast.codesign.checked_settings import settings_of
 from prunecast.codesign.explain_sections import TIME_PARTS, Section, sections_of, verdict_of
 from prunecast.codesign.layer_job import LayerJob, start_layer
+from prunecast.codesign.predict import GpuRequest, predict_each
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.prepare_job import layer_job, provenance_of
+from prunecast.codesign.prepare_job import WHOLE_MODELS, layer_job, provenance_of
 from prunecast.codesign.provenance import Provenance, RowsDigest
 from prunecast.codesign.result import Result
+from prunecast.codesign.table import PredictionTable
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
 from prunecast.kernels.tile.kernel import STSPMM, TILE_WISE
 from prunecast.patterns import TileMap
 from prunecast.patterns.sources import Layer
-from prunecast.settings import LayerSettings
+from prunecast.settings import LayerSettings, PredictSettings
 from prunecast.text import Cells
 from prunecast.workload.engines import Progress, silent
 from prunecast.workload.layer_launches import seconds_of
@@ -42,6 +44,11 @@ class Explanation(Result):
         warp stalls and the parts of the time
     advice : changes that are predicted to save more than 1 % of the time, the best first
     provenance : tool, GPU, weights and settings
+    model : predictions of all layers of the model, and of its whole pass, with the same settings; None for a
+        layer of no known model
+    alike_s : seconds of all layers of the model that have the size of this one, each with the explained
+        kernel; None as for `model`
+    remarks : remarks on the whole model, as those of `predict`, or the reason why it is not predicted
     """
 
     prediction: Prediction
@@ -49,6 +56,9 @@ class Explanation(Result):
     sections: tuple[Section, ...]
     advice: tuple[Advice, ...]
     provenance: Provenance
+    model: PredictionTable | None = None
+    alike_s: float | None = None
+    remarks: tuple[str, ...] = ()
 
     def plot(self) -> "Figure":
         """Draw the parts of the time, or for a closed-form prediction the roofline, as a new figure."""
@@ -75,11 +85,12 @@ class Explanation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The verdict, as the only note."""
-        return (self.verdict,)
+        """The verdict, and remarks on the whole model."""
+        return (self.verdict, *self.remarks)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of `prunecast explain --json`."""
+        whole = None if self.model is None else self.model.whole
         return {
             **self.provenance.document(),
             "predictions": [self.prediction.row()],
@@ -89,6 +100,8 @@ class Explanation(Result):
                 for section in self.sections
             ],
             "advice": [asdict(line) for line in self.advice],
+            "remarks": list(self.remarks),
+            **({} if whole is None else {"whole_model": whole.document()}),
         }
 
 
@@ -102,6 +115,9 @@ def explain(
     **options: Unpack[LayerSettings],
 ) -> Explanation:
     """Explain the predicted time of one layer with one kernel.
+
+    If the layer is of a known model, the whole model is predicted too, as by `predict` without `target` and
+    `ignore`.
 
     Parameters
     ----------
@@ -141,13 +157,42 @@ def explain(
         sizes = {name: getattr(prediction, name) for name in ("kernel", "m", "k", "dtype")}
         case = LayerCase(**sizes, n=prediction.plan.n, kept=kept, engine=job.engine)
         advice = advise(case, prediction.seconds, _tiled(layer, prediction))
+    model, remarks = _predict_model(weights, job, settings, progress)
     return Explanation(
         prediction=prediction,
         verdict=verdict_of(prediction, job.engine.gpu),
         sections=sections_of(prediction, job.engine.gpu),
         advice=advice,
         provenance=provenance_of(job, settings, name_of(weights), RowsDigest([layer]).hexdigest()),
+        model=model,
+        alike_s=None if model is None else _runs_alike(job, layer) * prediction.seconds,
+        remarks=remarks,
     )
+
+
+def _predict_model(
+    weights: Source, job: LayerJob, settings: PredictSettings, progress: Progress
+) -> tuple[PredictionTable | None, tuple[str, ...]]:
+    """Return the predictions of the whole model to which the layer of a job belongs, and remarks on it.
+
+    Without a known model, there are neither. A model with layers that cannot be predicted with the settings
+    of the explained one has a remark with the reason.
+    """
+    if job.workload.form not in WHOLE_MODELS:
+        return None, ()
+    request = GpuRequest({**settings, "target": (), "ignore": ()}, None)
+    try:
+        (table,) = predict_each(weights, [request], crossovers=False, progress=progress)
+    except BadInput as error:
+        return None, (f"the whole model is not predicted: {error}",)
+    assert table.whole is not None
+    return table, table.whole.remarks
+
+
+def _runs_alike(job: LayerJob, layer: WorkloadLayer) -> float:
+    """Return how often a pass runs products that have M, K and N of a layer."""
+    (graph,) = job.workload.graphs
+    return sum(o.runs for o in graph.products.values() if (o.m, o.k, o.n) == (*layer.shape, layer.n))
 
 
 def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> LayerJob:

@@ -117,7 +117,7 @@ def start_layer(
 
     Parameters
     ----------
-    tick : called each time the prediction of a kernel is finished
+    tick : called twice for each kernel: when it has been planned, and when its prediction is finished
 
     Returns
     -------
@@ -137,6 +137,7 @@ def start_layer(
             planned.append(_plan_kernel(job, layer, candidate))
         except BadInput as error:
             planned.append(error)
+        tick()
     sparse_s = [each.closed_s for each in planned if not isinstance(each, BadInput) and each.closed_s]
     least_s = min(sparse_s, default=0.0)
     runs = [

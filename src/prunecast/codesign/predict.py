@@ -111,7 +111,10 @@ def predict_each(
     ticks = count()
 
     def tick() -> None:
-        progress("predicting", next(ticks), len(layers) * sum(len(job.candidates) for job in jobs))
+        # Each kernel ticks when it is planned, which needs most of the time of a closed-form prediction, and
+        # when it is predicted
+        kernels = len(layers) * sum(len(job.candidates) for job in jobs)
+        progress("predicting", next(ticks) // 2, kernels)
 
     tick()
 

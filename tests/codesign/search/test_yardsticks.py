@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,8 +24,10 @@ from prunecast.codesign.search.yardsticks import (
     NEAR,
     SHARES,
     STEP,
+    _even_places,
+    estimated_seconds,
     even_choice,
-    even_places,
+    own_choice,
     uniform_points,
     unpruned_seconds,
 )
@@ -183,7 +186,7 @@ def test_the_estimate_of_one_share_counts_the_sums_that_its_kernel_does_not_fuse
     """In torch, gated units and residual adds after 2:4 are separate kernels and need part of the budget."""
     search = search_of("llama-3.2-1b", gpu="h200-sxm", engine="model", runtime="torch", families=["2:4"])
     search.prepare()
-    pools = _even_pools(search, "2:4", 0.5)
+    pools = _even_pools(search, "2:4", 0.5, partial(even_choice, search, "2:4"))
     choice = {name: int(places[-1]) for name, places in pools.items()}
     seconds = {name: search.options[name].seconds[place] for name, place in choice.items()}
     sparse = search.sparse(choice)
@@ -201,19 +204,13 @@ def test_layers_of_one_share_are_dense_where_the_pass_is_then_faster():
     search = search_of("bert-small", tokens=64, batch=1, **options)
     search.prepare()
     for share in (0.5, 0.75):
-        places, seconds = even_places(search, "atp:.*", share)
-
-        def total_s(choice, seconds=seconds):
-            own = {name: float(seconds[name][place]) for name, place in choice.items()}
-            return search.total(own, search.sparse(choice))
-
+        places, total_s = _even_places(search, "atp:.*", share), partial(estimated_seconds, search)
         roles = sorted({name.rpartition(".")[2] for name in places})
         slowly = min(
             total_s({name: own[name.rpartition(".")[2] in sparse] for name, own in places.items()})
             for count in range(len(roles) + 1)
             for sparse in itertools.combinations(roles, count)
         )
-        alone = {name: min(own, key=lambda place: seconds[name][place]) for name, own in places.items()}
         found_s = total_s(even_choice(search, "atp:.*", share))
         assert found_s <= slowly * (1.0 + 1e-9)
-        assert found_s < 0.99 * total_s(alone)
+        assert found_s < 0.99 * total_s(own_choice(search, "atp:.*", share))

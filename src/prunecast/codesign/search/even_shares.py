@@ -5,20 +5,29 @@ pattern and sparsity.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from prunecast.codesign.search.allocation import ChoiceArray, OptionValues, Totals, allocate, totals
-from prunecast.codesign.search.floor import Scales, fastest_among, probe, with_likely
+from prunecast.codesign.search.floor import Scales, probe, with_likely
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.rounds import FEWEST_ROUNDS, Round, Rounds, result_of
 from prunecast.codesign.search.target import chosen_by_time, prune_to_targets
 from prunecast.codesign.search.targets import ONE_SHARE, Limits, TargetResult, Targets
-from prunecast.codesign.search.yardsticks import NEAR, SHARES, STEP, even_places
+from prunecast.codesign.search.yardsticks import (
+    NEAR,
+    SHARES,
+    STEP,
+    estimated_seconds,
+    even_choice,
+    first_share,
+    own_choice,
+)
 from prunecast.errors import BadInput
 
 EVEN: Mapping[str, str] = {
@@ -122,31 +131,34 @@ def _even_start(search: ModelSearch, patterns: str, limits: Limits, *, by_pass: 
     patterns : regular expression of the pattern strings of the family
     by_pass : True to choose dense layers by the time of the pass, False by the time of each layer
     """
-
-    def pools_of(share: float) -> Pools:
-        return _even_pools(search, patterns, share, by_pass=by_pass)
-
-    for first, share in enumerate(SHARES.tolist()):
-        choice = _allocated(search, pools_of(share), {}, limits.seconds, limits)
+    choose = cache(partial(even_choice if by_pass else own_choice, search, patterns))
+    shares = SHARES.tolist()
+    first = first_share(lambda share: estimated_seconds(search, choose(share)) <= limits.seconds)
+    for place in range(first, len(shares)):
+        choice = _allocated(
+            search, _even_pools(search, patterns, shares[place], choose), {}, limits.seconds, limits
+        )
         if choice is not None:
-            pools = [pools_of(each) for each in SHARES[first : first + EVEN_SHARES].tolist()]
+            own = shares[place : place + EVEN_SHARES]
+            pools = [_even_pools(search, patterns, share, choose) for share in own]
             return _EvenStart(pools, _totals(search, choice))
     return None
 
 
-def _even_pools(search: ModelSearch, patterns: str, share: float, *, by_pass: bool = True) -> Pools:
+def _even_pools(
+    search: ModelSearch, patterns: str, share: float, choose: Callable[[float], Mapping[str, int]]
+) -> Pools:
     """Return layer -> its options with a sparsity of about `share`, or up to one step of `SHARES` below it.
 
-    At the lowest sparsity of `SHARES`, every layer may also stay dense. Parameters are those of
-    `_even_start`.
+    At the lowest sparsity of `SHARES`, every layer may also stay dense.
+
+    Parameters
+    ----------
+    patterns : regular expression of the pattern strings of the family
+    choose : returns layer -> index of its fastest option of a sparsity, or 0 (dense)
     """
-    places, seconds = even_places(search, patterns, share)
-    if by_pass:
-        chosen = fastest_among(search, places, seconds).choice
-    else:
-        chosen = {name: min(own, key=lambda place: seconds[name][place]) for name, own in places.items()}
     pools = {}
-    for name, place in chosen.items():
+    for name, place in choose(share).items():
         options = search.options[name]
         allowed = options.matching(patterns) & (options.seconds < options.seconds[0])
         allowed &= options.kept >= options.kept[place]

@@ -5,12 +5,13 @@ language model (docs/studies/language.md), one sparsity in all layers lost less 
 therefore compared with a model that has one sparsity in all layers.
 """
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from prunecast.codesign.search.allocation import FloatArray
 from prunecast.codesign.search.floor import fastest_among
 from prunecast.codesign.search.model_search import ModelSearch, SparseLayers
 from prunecast.codesign.search.options import kernels_of_passes
@@ -49,12 +50,19 @@ def uniform_points(search: ModelSearch, most_s: float) -> tuple[UniformPoint, ..
     seconds. Either point is missing if no layer has an option of the pattern that is faster than dense. The
     point of tiles is also missing if no sparsity is fast enough.
     """
-    two_of_four = _point(search, "2:4", even_choice(search, "2:4", 0.5), 0.5)
-    tiles = (
-        _point(search, "tiles", even_choice(search, "atp:.*", share), share) for share in SHARES.tolist()
-    )
-    fitting = (point for point in tiles if point is not None and point.seconds <= most_s)
-    return tuple(point for point in (two_of_four, next(fitting, None)) if point is not None)
+    points = [_point(search, "2:4", even_choice(search, "2:4", 0.5), 0.5)]
+    choose = cache(partial(even_choice, search, "atp:.*"))
+    first = first_share(lambda share: estimated_seconds(search, choose(share)) <= most_s)
+    points += [_point(search, "tiles", choose(share), share) for share in SHARES[first : first + 1].tolist()]
+    return tuple(point for point in points if point is not None)
+
+
+def first_share(meets: Callable[[float], bool]) -> int:
+    """Return the index of the lowest sparsity of `SHARES` that meets a time; their number if none does.
+
+    Bisection: less time is needed at higher sparsity.
+    """
+    return bisect_left(SHARES.tolist(), True, key=meets)
 
 
 def even_choice(search: ModelSearch, patterns: str, share: float) -> dict[str, int]:
@@ -67,36 +75,47 @@ def even_choice(search: ModelSearch, patterns: str, share: float) -> dict[str, i
     ----------
     patterns : regular expression that the pattern strings of the options must match
     """
-    return fastest_among(search, *even_places(search, patterns, share)).choice
+    seconds = {layer: options.seconds for layer, options in search.options.items()}
+    return fastest_among(search, _even_places(search, patterns, share), seconds).choice
 
 
-def even_places(
-    search: ModelSearch, patterns: str, share: float
-) -> tuple[dict[str, tuple[int, int]], dict[str, FloatArray]]:
-    """Return layer -> indices of dense and of its fastest option of about `share`, and layer -> seconds.
+def own_choice(search: ModelSearch, patterns: str, share: float) -> dict[str, int]:
+    """Return the result of `even_choice` with layers that are dense only where that is faster for them."""
+    places = _even_places(search, patterns, share)
+    return {
+        name: min(own, key=lambda place, name=name: search.options[name].seconds[place])  # type: ignore[misc]
+        for name, own in places.items()
+    }
 
-    The second index is 0 too if there is no such option. The seconds are those of all options. Parameters are
-    those of `even_choice`.
+
+def _even_places(search: ModelSearch, patterns: str, share: float) -> dict[str, tuple[int, int]]:
+    """Return layer -> index of the dense option, and of the fastest one with a sparsity of about `share`.
+
+    The second index is 0 too if there is no such option. Parameters are those of `even_choice`.
     """
-    places, seconds = {}, {}
+    places = {}
     for layer, options in search.options.items():
         allowed = np.abs(1.0 - options.kept / options.kept[0] - share) <= NEAR
         allowed &= options.matching(patterns)
         allowed[0] = False
-        fastest = int(np.argmin(np.where(allowed, options.seconds, np.inf))) if allowed.any() else 0
-        places[layer], seconds[layer] = (0, fastest), options.seconds
-    return places, seconds
+        places[layer] = 0, int(np.argmin(np.where(allowed, options.seconds, np.inf))) if allowed.any() else 0
+    return places
+
+
+def estimated_seconds(search: ModelSearch, choice: Mapping[str, int]) -> float:
+    """Return the end-to-end seconds of the model with options (layer -> index), by estimated times."""
+    sparse = search.sparse(choice)
+    seconds = {layer: float(search.options[layer].seconds[place]) for layer, place in choice.items()}
+    seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse.names}
+    return search.total(seconds, sparse)
 
 
 def _point(search: ModelSearch, name: str, choice: Mapping[str, int], share: float) -> UniformPoint | None:
     """Return the model whose layers in `choice` lose `share` of their weights; None if it prunes none."""
-    sparse = search.sparse(choice)
-    if not sparse.names:
+    if not any(choice.values()):
         return None
-    seconds = {layer: float(search.options[layer].seconds[place]) for layer, place in choice.items()}
-    seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse.names}
     kept = sum(search.options[layer].importance[place] for layer, place in choice.items())
-    total_s = search.total(seconds, sparse)
+    total_s = estimated_seconds(search, choice)
     return UniformPoint(name, share, total_s, float(kept / search.importance))
 
 
