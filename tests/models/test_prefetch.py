@@ -1,5 +1,7 @@
 """Bytes of weights that blocks request before their first rows of B."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from prunecast.models.block_times import DRAM_GRAIN, block_times, dram_busy_cycl
 from prunecast.models.prefetch import posted_bytes, unposted_bytes
 from prunecast.models.roofline import estimate, look_up
 from prunecast.models.waves import first_burst_cycles, later_burst_cycles, unit_costs
+from prunecast.patterns import element_map_from_mask
 from prunecast.patterns.tiling import dense_tile_map
 from prunecast.plan.program import Instruction, Op, WarpProgram
 from prunecast.simulator import simulate
@@ -113,3 +116,39 @@ def test_weights_that_token_ranges_share_are_served_once():
     )
     assert 4 * one.plan.blocks == four.plan.blocks == four.blocks_in_flight
     assert dram_busy_cycles(four) == dram_busy_cycles(one) > 0
+
+
+def balanced_case(gpu, n):
+    """8,192 rows that keep 13 of each 32 columns."""
+    kept = np.random.default_rng(1).random((8192, 8, 32)).argsort(axis=2) < 13
+    elements = element_map_from_mask(kept.reshape(8192, 256), "balanced:32")
+    case = look_up(launch_context(fastest_plan("balanced", elements, n, "fp16", gpu), gpu))
+    assert case.context.co_resident
+    return case
+
+
+def test_blocks_that_fill_an_sm_wait_for_the_weights_of_all():
+    gpu = load_gpu("h100-sxm")
+    case = balanced_case(gpu, 16)
+    assert case.context.fit.blocks_per_sm == 1
+    # One wave reads all weights, and evicts as large a part of C as its reads are of all bytes
+    a, b, c = case.traffic.a_bytes, case.traffic.b_bytes, case.traffic.written_bytes
+    assert case.plan.blocks == case.blocks_in_flight
+    evicted_s = (a + b) / (a + b + c) * c / gpu.dram_write_bytes_per_s
+    cycles = ((a + b) / gpu.dram_bytes_per_s + evicted_s) * a / (a + b) * gpu.max_clock_hz
+    assert case.plan.resources.stages == 2
+    in_first_step = case.plan.shape.block_k / (case.plan.work.k_stop - case.plan.work.k_start)
+    (late,) = {i.late for p in case.context.programs for i in p.fill if i.op is Op.COPY_B}
+    wait = first_burst_cycles(case)
+    assert wait == pytest.approx(min(in_first_step.mean(), 1.0) * cycles - late)
+    found, simulated = estimate(case.plan, gpu).cycles, simulate(case.plan, gpu).cycles
+    assert found == pytest.approx(simulated, rel=0.04)
+    assert found - wait < 0.95 * simulated
+    endless = replace(gpu, dram_bytes_per_s=1e16, dram_write_bytes_per_s=1e16)
+    assert first_burst_cycles(look_up(launch_context(case.plan, endless))) == 0.0
+
+
+def test_blocks_that_share_an_sm_do_not_wait_for_the_weights_of_all():
+    case = balanced_case(load_gpu("h100-sxm"), 1)
+    assert case.context.fit.blocks_per_sm > 1
+    assert first_burst_cycles(case) == 0.0
