@@ -30,6 +30,7 @@ from prunecast.models.waves import (
     BURST_SHARE,
     LATER_BURST_SHARE,
     first_burst_cycles,
+    first_waits,
     later_burst_cycles,
     place_blocks,
     unit_costs,
@@ -278,6 +279,26 @@ def test_blocks_that_copy_and_multiply_wait_for_the_first_stages_of_all(steps, i
     assert first_burst_cycles(look_up(launch_context(two_roles, toy_gpu()))) == 0.0
     slow, fast = (estimate(one_role, gpu).cycles for gpu in (toy_gpu(), toy_gpu(**ENDLESS)))
     assert slow >= fast + burst
+
+
+def test_the_first_list_of_an_sm_waits_for_the_stages_of_the_other_ones():
+    # Eight blocks on four SMs, of which the first four have two items. Second blocks get the first half of
+    # the burst, and of the other half first ones wait for the fitted share. No wait is shorter than `burst`
+    programs = one_role_programs(4)
+    lists = hand_plan(
+        [256] * 12,
+        64,
+        programs=programs,
+        schedule=Schedule.STATIC,
+        block_start=[0, 2, 4, 6, 8, 9, 10, 11, 12],
+    )
+    case = look_up(launch_context(lists, toy_gpu()))
+    burst = first_burst_cycles(case)
+    assert burst > 0.0
+    first = burst / BURST_SHARE * (1 + BURST_SHARE) / 2
+    np.testing.assert_allclose(first_waits(case, burst), np.repeat([first, burst], 4))
+    one_item = look_up(launch_context(hand_plan([256] * 8, 64, programs=programs), toy_gpu()))
+    np.testing.assert_allclose(first_waits(one_item, burst), burst)
 
 
 def test_blocks_that_copy_through_registers_wait_for_the_weights_of_one_step_only():

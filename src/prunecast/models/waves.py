@@ -176,7 +176,7 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     of_items.first_demand[refills:] = of_items.demand[refills:]
     burst, together = first_burst_cycles(case), case.blocks_in_flight
     first_wait = np.zeros(plan.work.block_start.size - 1)
-    first_wait[:together] = burst
+    first_wait[:together] = first_waits(case, burst)
     lists = BlockLists(
         block_start=plan.work.block_start.astype(np.int64),
         times=of_items,
@@ -196,6 +196,31 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     found.alone[together:] += later
     found.demand[together:] += later / case.context.crowd
     return found
+
+
+def first_waits(case: Case, burst: float) -> FloatArray:
+    """Return the cycles that each block of the first wave waits for its first stages, (blocks in flight,).
+
+    Of the blocks of an SM that are ready, the last one requests all of its stages first (greedy-then-youngest
+    scheduling), then the one before it, and so on. DRAM serves these requests in order, so that the first
+    block of each SM gets its data last. If blocks have lists of items, this delay lasts until the end of the
+    list. In 53 random grouped launches on an A100, closed form and simulator differ by 2.0 % in the mean, and
+    by 2.6 % with equal waits. No wait is shorter than `burst`. The waits are equal if each block has one
+    item, for which `BURST_SHARE` was fitted, and if blocks wait for no data (CSR) or copy through registers:
+    these start one after another and request one k-step each.
+
+    Parameters
+    ----------
+    burst : result of `first_burst_cycles`, the wait of a block whose SM has no other one
+    """
+    plan, sms, together = case.plan, case.gpu.sm_count, case.blocks_in_flight
+    waits = np.full(together, burst)
+    in_order = plan.item_count > plan.blocks and case.traits.waits
+    if not in_order or case.context.copies_through_registers:
+        return waits
+    block = np.arange(together)
+    served_before = (together - 1 - block) // sms
+    return np.maximum(waits * (1.0 + served_before / BURST_SHARE) / max(together / sms, 1.0), burst)
 
 
 def later_burst_cycles(case: Case, lasting: FloatArray) -> float:
