@@ -60,7 +60,10 @@ def refused(run, tmp_path):
             ["--routing", "random"],
             "routing random has no effect: wanted a model by name or folder with experts",
         ),
-        (["--scales", "token"], "scales token are of x in fp8, got dtype None"),
+        (["--scales", "token"], "scales token are of x in fp8: wanted dtype fp8, got none"),
+        (["--kernel", "dense", "--sparsity", "0.9"], "sparsity 0.9 has no effect: the kernel dense runs all"),
+        (["--kernel", "dense", "--pattern", "2:4"], "pattern 2:4 has no effect: the kernel dense runs all"),
+        (["--sparsity", "75"], "sparsity must be in [0, 1), got 75.0; 75 % is 0.75"),
         (["--price", "3"], "price 3 is of a token or image of a whole model, got matrices"),
         (["--json", "--csv"], "--json and --csv exclude each other"),
         (["-o", "out.txt"], "-o must name a .json or .csv file, got out.txt"),
@@ -127,6 +130,7 @@ def test_a_pickle(refused, tmp_path):
         (np.ones(8, np.float32), "not 2-D (shape 8)"),
         (np.ones((2, 2, 2), np.float32), "not 2-D (shape 2x2x2)"),
         (np.array([[1.0, np.nan]], np.float32), "1 NaN or Inf among 2 weights"),
+        (np.array([[1.0, 1e200]], np.float64), "1 weights above 3.4e+38 among 2 weights"),
         (np.ones((8, 8), np.int64), "dtype int64"),
         (np.ones((0, 8), np.float32), "0 elements"),
     ],
@@ -190,6 +194,40 @@ def test_a_batch_that_nothing_has(refused, model):
         "predict", "bert-small", "--batch", "3", "--workload", "batch:2", "--gpu", "h200-sxm"
     )
     assert "--scope global and a time" in refused("prune", model, *budget[:4], "--scope", "global")
+
+
+def test_a_model_that_does_not_exist_is_named_whatever_else_is_wrong(refused):
+    for options in ((), ("--batch", "4")):
+        assert "bert-bse: no such file; nearest" in refused("predict", "bert-bse", *FAST[:2], *options)
+    assert "nowhere.npz: no such file" in refused("predict", "nowhere.npz", *FAST[:2], "--batch", "4")
+
+
+def test_a_model_without_weights_is_named(refused, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    line = refused("prune", tmp_path / "config.json", "-o", tmp_path / "out")
+    assert "config.json, a model with random weights" in line
+    (tmp_path / "config.json").rename(tmp_path / "recipe.json")
+    (tmp_path / "recipe.json").write_text('{"pattern": "tile-wise:128", "layers": []}')
+    for command in (("predict",), ("export", "--format", "llmservingsim", "-o", tmp_path / "out")):
+        line = refused(command[0], tmp_path, *command[1:], "--gpu", "h200-sxm")
+        assert "has a recipe.json and no weights" in line
+
+
+def test_a_speedup_below_one_is_no_target(refused, model):
+    line = refused("prune", model, "--speedup", "0.7", "--engine", "model")
+    assert "speedup must be from 1 (dense time over pruned time), got 0.7; 70% of the dense time" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--sm", "3-1"), "sm must be numbers and ascending ranges such as 0-3, got '3-1'"),
+        (("--max-slices", "0"), "--max-slices"),
+    ],
+)
+def test_parts_of_a_timeline_that_are_none(refused, tmp_path, options, line):
+    np.save(tmp_path / "w.npy", np.ones((64, 64), np.float16))
+    assert line in refused("timeline", tmp_path / "w.npy", "-n", "64", "-o", tmp_path / "t.json", *options)
 
 
 def test_a_line_names_the_tensor_and_stays_one_line(refused, tmp_path):

@@ -74,6 +74,8 @@ def _numbers(text: str) -> list[int]:
         if not (first.isdecimal() and (last.isdecimal() if dash else True)) or len(first + last) > 8:
             raise BadInput(f"sm must be numbers and ranges such as 0-3 or 0,5,7, got {text!r}")
         named = range(int(first), int(last or first) + 1)
+        if not named:
+            raise BadInput(f"sm must be numbers and ascending ranges such as 0-3, got {text!r:.80}")
         if len(numbers) + len(named) > MOST_SMS:
             raise BadInput(f"sm must name at most {MOST_SMS} SMs, got {text!r:.80}")
         numbers.extend(named)

@@ -94,7 +94,8 @@ def checked_settings(given: Mapping[str, Any], function: str = "predict") -> Pre
         if value is not None:
             check_choice(name, value, known)
     if settings["scales"] != SETTINGS["scales"].default and settings["dtype"] != "fp8":
-        raise BadInput(f"scales {settings['scales']} are of x in fp8, got dtype {settings['dtype']}")
+        got = settings["dtype"] or "none"
+        raise BadInput(f"scales {settings['scales']} are of x in fp8: wanted dtype fp8, got {got}")
     if sparsity is not None:
         check_sparsity(sparsity)
     if settings["pattern"] is not None:

@@ -24,6 +24,7 @@ from prunecast.patterns import Pattern, parse_pattern
 from prunecast.patterns.sources import Layer
 from prunecast.settings import SETTINGS, PredictSettings
 from prunecast.workload.candidates import (
+    Candidate,
     candidates,
     check_rows_stay,
     run_in_torch,
@@ -88,7 +89,7 @@ def layer_job(
     else:
         chosen = candidates(settings["kernels"], canonical, least)
     is_torch = workload.runtime == "torch"
-    _check_effects(workload, settings)
+    _check_effects(workload, settings, chosen)
     if is_torch:
         able = run_in_torch(chosen, asked=settings["kernels"] != "all")
         if like is None and len(able) == 1:  # nothing to compare with dense
@@ -138,8 +139,16 @@ def layer_job(
     )
 
 
-def _check_effects(workload: Workload, settings: PredictSettings) -> None:
-    """Raise BadInput for settings that have no effect on any layer of a workload."""
+def _check_effects(workload: Workload, settings: PredictSettings, chosen: Sequence[Candidate]) -> None:
+    """Raise BadInput for settings that have no effect on any layer of a workload.
+
+    `chosen` are the kernels to predict.
+    """
+    if settings["pattern"] != "dense" and all(KERNELS[one.kernel].is_baseline for one in chosen):
+        pruned = {"pattern": settings["pattern"], "sparsity": settings["sparsity"] or None}
+        for name, value in pruned.items():
+            if value is not None:
+                raise BadInput(f"{name} {value} has no effect: the kernel dense runs all weights")
     routing, product = settings["routing"], settings["convolutions"].product
     operations = [operation for graph in workload.graphs for operation in graph]
     layers = workload.layers.values()

@@ -230,7 +230,8 @@ class GuidedPattern(Pattern):
 def check_sparsity(sparsity: float) -> float:
     """Return `sparsity` as a float. Raises BadInput outside [0, 1)."""
     if not 0.0 <= sparsity < 1.0:
-        raise BadInput(f"sparsity must be in [0, 1), got {sparsity}")
+        share = f"; {sparsity:g} % is {sparsity / 100:g}" if 1.0 < sparsity < 100.0 else ""
+        raise BadInput(f"sparsity must be in [0, 1), got {sparsity}{share}")
     return float(sparsity)
 
 

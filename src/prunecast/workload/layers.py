@@ -373,11 +373,24 @@ def _loaded(found: WeightSet, stored: Mapping[str, StoredTensor]) -> LoadedLayer
     return LoadedLayers(dict(found.layers), (*skipped, *lookups), stored)
 
 
-def _check_is_no_model_name(weights: str) -> None:
-    """Raise BadInput for a text that is no path but may be meant as the name of a standard model.
+def check_exists(source: Source) -> None:
+    """Raise BadInput for a path that does not exist, and for a mistyped name of a standard model."""
+    path = path_of(source)
+    if path is not None and not path.exists():
+        _check_is_no_model_name(str(path))
+        raise BadInput(f"{path}: no such file")
 
-    A standard model has no weight file.
+
+def _check_is_no_model_name(weights: str) -> None:
+    """Raise BadInput for a `config.json`, and for a text that may be meant as the name of a standard model.
+
+    Such models have no weight file.
     """
+    if Path(weights).name == CONFIG:
+        raise BadInput(
+            f"wanted a file of weights, got {weights}, a model with random weights: `predict`, `compare` and "
+            "`prune --latency` accept it"
+        )
     if Path(weights).exists():
         return
     is_name, reason = known_name(weights) is not None, why_uncounted(weights)

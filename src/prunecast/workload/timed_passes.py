@@ -2,7 +2,7 @@
 
 from prunecast.errors import BadInput
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, checked_tokens, parse_workload
-from prunecast.workload.layers import Source, has_model, is_onnx
+from prunecast.workload.layers import Source, check_exists, has_model, is_onnx
 
 TOKENS = 4096
 """Default N of layers without a model graph."""
@@ -57,6 +57,7 @@ def check_batch(source: Source, batch: int | None, *, workload: str | None, has_
     if has_model(source) and workload is not None:
         raise BadInput(f"batch and a workload exclude each other, got {batch} and {workload}")
     if not has_model(source) and not has_images:
+        check_exists(source)
         raise BadInput(
             f"batch {batch} is of images: convolutions need --input, matrices --tokens or --workload"
         )

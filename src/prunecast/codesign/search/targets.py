@@ -42,8 +42,11 @@ class Targets:
             raise BadInput(f"latency must be above 0 %, got {self.latency_share:.0%}")
         if self.latency_s is not None and not 0.0 < self.latency_s < math.inf:
             raise BadInput(f"latency must be above 0, got {self.latency_s * 1e6:g} us")
-        if self.speedup is not None and not 0.0 < self.speedup < math.inf:
-            raise BadInput(f"speedup must be above 0, got {self.speedup:g}")
+        if self.speedup is not None and not 1.0 <= self.speedup < math.inf:
+            share = f"; {self.speedup:.0%} of the dense time is a latency" if 0.0 < self.speedup < 1.0 else ""
+            raise BadInput(
+                f"speedup must be from 1 (dense time over pruned time), got {self.speedup:g}{share}"
+            )
         if self.sparsity is not None:
             check_sparsity(self.sparsity)
         wanted = (self.latency_share, self.latency_s, self.speedup, self.sparsity)

@@ -174,7 +174,7 @@ def write_timeline(
     if not path.name.endswith((".json.gz", ".json")):
         raise BadInput(f"a timeline needs a file .json.gz or .json, got {path}")
     if most_slices < 1:
-        raise BadInput(f"most_slices must be at least 1, got {most_slices}")
+        raise BadInput(f"most_slices (--max-slices) must be at least 1, got {most_slices}")
     check_writable(path, "a timeline")
     conditions = Conditions(state)
     guess = guess_of(plan, gpu, conditions)

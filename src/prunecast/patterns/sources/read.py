@@ -194,8 +194,10 @@ def _matrix(path: Path, name: str, tensor: StoredTensor) -> WeightArray:
         weights = np.ascontiguousarray(stored, dtype=dtype)
         # Inside `errstate`: the conversion of a signalling NaN would warn before it is counted
         bad = weights.size - np.count_nonzero(np.isfinite(weights))
+        are_large = bad and np.isfinite(stored).all()
     if bad:
-        raise BadInput(f"{path}: tensor {name!r} holds {bad} NaN or Inf among {weights.size} weights")
+        what = f"weights above {np.finfo(dtype).max:.2g}" if are_large else "NaN or Inf"
+        raise BadInput(f"{path}: tensor {name!r} holds {bad} {what} among {weights.size} weights")
     return weights
 
 

@@ -20,6 +20,8 @@ from prunecast.patterns.sources.stored_tensor import StoredTensor, failures_name
 from prunecast.patterns.sources.torch_file import SUFFIXES, read_torch
 
 INDEX = ".safetensors.index.json"
+RECIPE = "recipe.json"
+"""File with which `prune` describes pruned weights; the folder has no weights if they were random."""
 LARGEST_INDEX = 64 * MIB
 PICKLES = {".pkl", ".pickle", ".joblib"}
 
@@ -115,6 +117,11 @@ def files_of_folder(path: Path) -> dict[Path, list[str] | None]:
     whole = [file for file in (path / "model.safetensors", path / "pytorch_model.bin") if file.is_file()]
     # Other files beside these, such as `consolidated.safetensors`, hold the same weights under other names
     files = whole[:1] or sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
+    if not files and (path / RECIPE).is_file():
+        raise BadInput(
+            f"{path} has a {RECIPE} and no weights, as `prune` writes it for a model by name: wanted a "
+            "folder with weights; prunecast.torch.sparsify accepts the recipe"
+        )
     if not files or indices:
         what = f"{len(indices)} files *{INDEX}" if indices else "no *.safetensors"
         raise BadInput(f"{path}: wanted a folder with a checkpoint in .safetensors, got one with {what}")
