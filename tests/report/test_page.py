@@ -1,5 +1,6 @@
 """The page as a whole: its sections, its safety, its size and that it is the same twice."""
 
+import html
 import re
 from html.parser import HTMLParser
 from importlib import resources
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 from prunecast.codesign import predict
+from prunecast.codesign.table import fastest
 from prunecast.codesign.whole_model import PARTS
 from prunecast.errors import BadInput
 from prunecast.files import write_text_aside
 from prunecast.hardware import load_gpu
-from prunecast.report.page import render_page
+from prunecast.report.page import render_page, summary_of
 from prunecast.report.pictures import MeasuredPoint
 from prunecast.report.study import MOST_STUDIED, chosen_layers, study
 from prunecast.workload import ConvSettings
@@ -219,6 +221,22 @@ def test_a_model_by_name_leads_with_the_whole():
     assert f"{table.whole.speedup:.2f}x" in headline
     widths = [float(width) for width in re.findall(r'class="part-\w+" style="width:([0-9.]+)%"', page)]
     assert sum(widths) == pytest.approx(100 * (1 + 1 / table.whole.speedup), abs=0.1)
+
+
+def test_layers_that_stay_dense_in_a_faster_pass_pay_for_nothing():
+    table = predict("bert-small", gpu="h200-sxm", tokens=64, engine="model", runtime="torch")
+    page = render_page(table, "bert-small", gpu="h200-sxm")
+    (remark,) = table.whole.remarks
+    assert f"Note: {remark}." in html.unescape(page)
+    chosen = {line.dense.layer: line for line in summary_of(table)}
+    dense = {name for name, kernel in table.whole.kernels.items() if kernel == "dense"}
+    assert dense
+    for name, line in chosen.items():
+        assert line.best.kernel == table.whole.kernels[name]
+        assert (line.verdict == "dense in this pass") == (
+            name in dense and fastest(line.rows) is not line.dense
+        )
+    assert {chosen[name].sure for name in dense} == {"loss"}
 
 
 def test_every_part_of_a_pass_has_a_colour():

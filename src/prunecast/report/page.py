@@ -76,6 +76,7 @@ VERDICTS = {
     "may pay": "predicted to be faster, but the intervals overlap",
     "no gain seen": "predicted to be less than 2 % faster, or slower, and the intervals overlap",
     "stay dense": "slower when pruned, and the intervals do not overlap",
+    "dense in this pass": "faster when pruned, but transposes and separate operators cost the pass more",
 }
 
 _TABLE = {
@@ -279,14 +280,17 @@ class _SummaryLine(NamedTuple):
 
 def summary_of(table: PredictionTable) -> list[_SummaryLine]:
     """Return a summary line for each layer, in the order of the weights."""
-    return [_line(rows) for rows in table.layers()]
+    return [_line(rows, best) for rows, best in zip(table.layers(), table.best(), strict=True)]
 
 
-def _line(rows: tuple[Prediction, ...]) -> _SummaryLine:
-    dense, best = rows[0], fastest(rows)
+def _line(rows: tuple[Prediction, ...], best: Prediction | None = None) -> _SummaryLine:
+    """Return the summary of a layer; `best` is its row in the fastest pass, by default its fastest row."""
+    dense, best = rows[0], fastest(rows) if best is None else best
     sparse = fastest(rows[1:]) if len(rows) > 1 else None
     if sparse is None:
         verdict, sure = "nothing to compare with", "open"
+    elif best is dense and sparse.speedup_over_dense >= LEAST_GAIN:
+        verdict, sure = "dense in this pass", "loss"
     elif best.speedup_over_dense >= LEAST_GAIN:
         verdict, sure = ("pays", "win") if best.seconds_high < dense.seconds_low else ("may pay", "open")
     elif dense.seconds_high < sparse.seconds_low:
