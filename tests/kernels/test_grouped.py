@@ -14,6 +14,8 @@ from prunecast.launch import launch_context
 from prunecast.launch.memory import memory_rules
 from prunecast.models import estimate, packed_bytes, plan_amounts
 from prunecast.models.amounts import launch_amounts
+from prunecast.models.block_times import rows_after_weights
+from prunecast.models.roofline import look_up
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import plan_traffic
 from prunecast.patterns import TileMap, parse_pattern
@@ -149,6 +151,24 @@ def test_both_engines_agree_on_grouped_launches_drawn_at_random():
         apart.append(abs(np.log(estimate(plan, gpu).seconds / simulate(plan, gpu).seconds)))
     assert np.mean(np.array(apart) < np.log(1.1)) >= 0.9
     assert max(apart) < np.log(1.25)
+
+
+def test_waves_of_few_k_steps_wait_for_the_weights_of_all_blocks():
+    """Rows of B of other experts follow all weights of a wave: DRAM idles while all blocks multiply."""
+    rng = np.random.default_rng(3)
+    gpu = load_gpu("h100-sxm")
+    maps = [
+        parse_pattern("tile-wise:64").map(np.repeat(rng.random((32, 1408)) < share, 64, axis=0))
+        for share in rng.uniform(0.08, 0.15, 40)
+    ]
+    grouped = plan_of("small-n", maps, (2,) * 40, gpu)
+    single = fastest_plan("small-n", stacked_experts(maps), 8, "fp16", gpu)
+    waits, none = (rows_after_weights(look_up(launch_context(plan, gpu))) for plan in (grouped, single))
+    assert waits > 0.9
+    assert none == 0.0
+    assert estimate(grouped, gpu).seconds == pytest.approx(simulate(grouped, gpu).seconds, rel=0.1)
+    # All DRAM traffic of the launch, and nearly half of that time in addition
+    assert estimate(grouped, gpu).cycles > 1.3 * estimate(grouped, gpu).bound_cycles["dram"]
 
 
 def test_one_grouped_launch_is_faster_than_a_launch_for_each_expert():

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
-from prunecast.models.prefetch import posted_bytes, unposted_bytes
+from prunecast.models.prefetch import burst_overlap, posted_bytes, unposted_bytes
 from prunecast.models.rates import OF_AN_SM, sm_level_cycles, store_rate
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import columns_of_tiles, runs_per_step
@@ -212,14 +212,74 @@ def _new_weights_share(case: Case) -> float:
 
     Items of a tile and k-slice that run at the same time wait for the same read of their weights.
     """
-    waves, work = case.traffic.waves.of_item, case.plan.work
+    work = case.plan.work
+    new = _new_data(case, np.unique(np.stack((work.tile, work.k_start)), axis=1, return_inverse=True)[1])
+    return float(new.mean()) if new.size else 0.0
+
+
+def _new_data(case: Case, data: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return True for each item after the first wave that reads data which no earlier wave has read.
+
+    Parameters
+    ----------
+    data : (items,) number of the data that each item reads
+    """
+    waves = case.traffic.waves.of_item
     later = waves > 0
     if not later.any():
+        return np.zeros(0, np.bool_)
+    first = np.full(data.max() + 1, waves.max())
+    np.minimum.at(first, data, waves)
+    return np.asarray(first[data][later] == waves[later])
+
+
+def rows_after_weights(case: Case) -> float:
+    """Return the fraction of blocks after the first wave whose rows of B follow the weights of all blocks.
+
+    In a grouped launch, each wave multiplies the tokens of other experts. Their rows are not in L2, and DRAM
+    delivers them after the weights that all blocks have requested before. All blocks of the wave then
+    multiply and end together, while DRAM idles, and so do the blocks of the next wave. Blocks with more
+    k-steps than they request at their start do not count: they request weights while they multiply, and drift
+    apart.
+    """
+    plan = case.plan
+    if not case.traits.weights_first or plan.blocks <= case.blocks_in_flight:
         return 0.0
-    weights = np.unique(np.stack((work.tile, work.k_start)), axis=1, return_inverse=True)[1]
-    first = np.full(weights.max() + 1, waves.max())
-    np.minimum.at(first, weights, waves)
-    return float(np.mean(first[weights][later] == waves[later]))
+    ahead = (i.ahead for program in case.context.programs for i in program.begin if i.op is Op.LOAD_A)
+    at_once = plan.steps_per_item[case.traffic.waves.of_item > 0] <= 1 + max(ahead)
+    new = _new_data(case, np.unique(plan.work.token_start, return_inverse=True)[1])
+    return float(np.mean(new & at_once))
+
+
+def _waves_in_step(case: Case, blocks: "_Blocks", item: SampledItem) -> tuple[float, "_Blocks"]:
+    """Return the fraction to which later waves wait for the weights of all blocks, and blocks that wait.
+
+    Blocks with unequal k-steps drift apart from wave to wave, so that fewer of them wait together
+    (`burst_overlap`). In 42 random grouped launches of small-n on Hopper, closed form and simulator differ by
+    3.3 % in the mean, by 4.0 % without drift, and by 9.4 % without this wait.
+    """
+    share = rows_after_weights(case)
+    if not share:
+        return 0.0, blocks
+    plan, crowd = case.plan, case.context.crowd
+    busy = _later_busy_cycles(case)
+    steps = plan.steps_per_item[case.traffic.waves.of_item > 0]
+    deviation = float(steps.std()) * blocks.near.pace(item, SampledRun(crowd, crowd))
+    waves = max(plan.blocks / case.blocks_in_flight - 1.0, 1.0)
+    near, far = (_block(one.sampled._replace(dram_busy=busy)) for one in (blocks.near, blocks.far))
+    return share * burst_overlap(busy, deviation, waves), blocks._replace(near=near, far=far)
+
+
+def _later_busy_cycles(case: Case) -> int:
+    """Return the cycles from the start of a wave until DRAM has read the weights that its blocks request."""
+    context, gpu = case.context, case.gpu
+    requested = unposted_bytes(context, case.plan.item_count) / max(
+        float(case.amounts.total[Quantity.A]), 1.0
+    )
+    of_wave = min(requested, 1.0) * case.traffic.a_bytes * case.blocks_in_flight / case.plan.item_count
+    set_up = max((i.issue for program in context.programs for i in program.start), default=0)
+    cycles = gpu.block_start_cycles + set_up + of_wave * gpu.max_clock_hz / gpu.dram_bytes_per_s
+    return DRAM_GRAIN * round(cycles / DRAM_GRAIN)
 
 
 def stores_together(case: Case) -> FloatArray:
@@ -383,6 +443,9 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
         near, far = (_block(one.sampled._replace(dram_busy=0)) for one in (blocks.near, blocks.far))
         refills = blocks._replace(near=near, far=far)
         refill = _cycles(refills, item, steps, ALONE)
+    in_step, waiting = _waves_in_step(case, blocks, item)
+    if in_step:
+        refill = refill + in_step * (_cycles(waiting, item, steps, ALONE) - refill)
     if case.plan.item_count > case.plan.blocks:
         later = _later_items(case, blocks, item, steps)
     first_demand = demand = np.zeros_like(first)
@@ -397,6 +460,9 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
         demand = _demand_later(case, refills, item, steps, first_demand)
         if case.plan.schedule is not Schedule.STATIC and refills is blocks:
             first_demand = demand
+        if in_step:
+            together = _cycles(waiting, item, steps, SampledRun(context.crowd, context.crowd)) / context.crowd
+            demand = demand + in_step * (together - demand)
     near = blocks.near
     # Warps that wait have no data earlier, so that items of few k-steps read until later than `tail` says
     before = case.before_data if case.traits.waits else 0.0

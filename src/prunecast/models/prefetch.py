@@ -10,6 +10,7 @@ Blocks of small-n, and of balanced with one token, request weights first in othe
 the first wave do so at once, and DRAM serves these requests before the first rows of B.
 """
 
+import math
 from itertools import takewhile
 
 import numpy as np
@@ -33,6 +34,24 @@ def unposted_bytes(context: LaunchContext, blocks: int) -> float:
     The prefetch for the next launch is not included.
     """
     return _weight_bytes(context, blocks, posted=False)
+
+
+def burst_overlap(burst: float, deviation: float, waves: float) -> float:
+    """Return the mean overlap of the requests of two blocks in the middle of a launch, 0 to 1.
+
+    Unequal blocks drift apart from wave to wave, so that DRAM serves some of them before others request
+    weights. After n waves the starts of two blocks differ by a normal distribution with standard deviation
+    sqrt(2 n) s, where s is that of the cycles of the blocks of one wave.
+
+    Parameters
+    ----------
+    burst : cycles in which DRAM serves the requests of all blocks of a wave
+    deviation : standard deviation s in cycles
+    waves : waves after the first one
+    """
+    ratio = burst / max(math.sqrt(waves) * deviation, 1e-9)
+    beyond = math.sqrt(2.0 / math.pi) * -math.expm1(-0.5 * ratio**2) / ratio
+    return math.erf(ratio / math.sqrt(2.0)) - beyond
 
 
 def _weight_bytes(context: LaunchContext, items: int, *, posted: bool) -> float:

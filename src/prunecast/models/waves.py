@@ -13,7 +13,7 @@ from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
 from prunecast.models.loops import BlockLists, list_costs, list_ends, run_down
-from prunecast.models.prefetch import unposted_bytes
+from prunecast.models.prefetch import burst_overlap, unposted_bytes
 from prunecast.models.rates import blocks_end_together, sm_level_cycles
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.plan.program import Op
@@ -229,11 +229,8 @@ def later_burst_cycles(case: Case, lasting: FloatArray) -> float:
     `first_burst_cycles` is this wait for the first wave. Blocks of later waves start together if blocks of
     the wave before are equal, and wait for all weights that they have requested. With this wait, the mean
     error of 17 layers (`benchmarks/measured/h200-sxm-small-n-rounds-2026-11-29.csv`) is 8.4 instead of
-    10.9 %. Unequal blocks drift apart from wave to wave, so that DRAM serves some of them before others
-    request weights. After n waves the starts of two blocks differ by a normal distribution with standard
-    deviation sqrt(2 n) s, where s is that of the cycles of the blocks of one wave. The wait counts by the
-    mean overlap of two requests in the middle of the launch. The result is 0 for blocks that do not wait for
-    weights, and if no column is kept.
+    10.9 %. Unequal blocks drift apart, so that the wait counts by the mean overlap of two requests
+    (`burst_overlap`). The result is 0 for blocks that do not wait for weights, and if no column is kept.
 
     Parameters
     ----------
@@ -250,9 +247,7 @@ def later_burst_cycles(case: Case, lasting: FloatArray) -> float:
     burst = max(weights_s / waves * case.gpu.max_clock_hz, 1.0)
     wave = np.arange(lasting.size) // case.blocks_in_flight
     drift = lasting - (np.bincount(wave, lasting) / np.bincount(wave))[wave]
-    ratio = burst / max(math.sqrt(waves * float(np.mean(drift**2))), 1e-9)
-    beyond = math.sqrt(2.0 / math.pi) * -math.expm1(-0.5 * ratio**2) / ratio
-    return LATER_BURST_SHARE * burst * (math.erf(ratio / math.sqrt(2.0)) - beyond)
+    return LATER_BURST_SHARE * burst * burst_overlap(burst, math.sqrt(float(np.mean(drift**2))), waves)
 
 
 def first_burst_cycles(case: Case) -> float:
