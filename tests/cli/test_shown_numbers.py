@@ -434,7 +434,7 @@ def test_a_mean_pass_is_weighted_by_the_shares_of_its_passes(both, tmp_path, mon
 def pruned_model(**changes):
     """What `prune` prints remarks about."""
     own = {"dense_seconds": 4e-6, "seconds": 2e-6, "sparsity": 0.5, "time": None}
-    own["layers"] = [SimpleNamespace(pattern=pattern) for pattern in ("dense", "2:4", "dense")]
+    own["layers"] = [SimpleNamespace(pattern=pattern, speedup=1.5) for pattern in ("dense", "2:4", "dense")]
     result = SimpleNamespace(**{name: changes.pop(name, value) for name, value in own.items()})
     usual = {
         "removed": (),
@@ -447,13 +447,16 @@ def pruned_model(**changes):
 
 
 def test_remarks_count_layers_times_and_operators():
-    alone = "Time is that of these products alone: attention, norms and embeddings are not in it."
+    alone = "The time is that of these products: attention, norms and embeddings are not included."
     dense = "2 of 3 layers stay dense: nothing gains enough there."
     assert [*_remarks(pruned_model())] == [alone, dense]
     assert [*_remarks(pruned_model(sparsity=0.0))][1].endswith(
         "stay dense: the dense time is within the budget."
     )
-    pruned = [SimpleNamespace(pattern="2:4")]
+    slow = [SimpleNamespace(pattern="2:4", speedup=speedup) for speedup in (0.99, 1.0, 1.01)]
+    (_, slower) = _remarks(pruned_model(layers=slow))
+    assert slower.startswith("1 pruned layers are slower than dense ones, but save the pass more")
+    pruned = [SimpleNamespace(pattern="2:4", speedup=1.5)]
     assert [*_remarks(pruned_model(layers=pruned, has_weights=False))] == [
         "The weights are random with heavy tails: what is kept of their importance says little.",
         alone,
@@ -462,7 +465,7 @@ def test_remarks_count_layers_times_and_operators():
         kinds = {f"u{place}": "unknown" for place in range(count)} | {"a": "gemm"}
         time = SimpleNamespace(product_seconds=0.75e-6, kind_of=kinds)
         assert [*_remarks(pruned_model(layers=pruned, time=time))] == [
-            "1.25 us of the model lie outside of products with weights.",
+            "1.25 us of the pass are not products with weights.",
             f"{count} unknown operators count as the memory they move: {listed}.",
         ]
 

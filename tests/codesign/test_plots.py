@@ -161,6 +161,12 @@ def test_times_that_differ_by_more_than_ten_times_have_a_logarithmic_axis(slowes
         assert axes.get_ylim() == pytest.approx((2.5, 2 * slowest))
 
 
+def test_parts_of_a_time_have_a_linear_axis():
+    (axes,) = draw_bars(["a", "b"], ["tile-wise"], [[0.1], [5.0]], "GPU", are_parts=True).axes
+    assert axes.get_yscale() == "linear"
+    assert axes.get_ylim()[0] == 0.0
+
+
 def test_bars_of_a_group_lie_side_by_side_around_its_name():
     (axes,) = draw_bars(["a", "b"], ["dense", "csr", "2:4"], [[1.0, 2.0, None], [4.0, 5.0, 6.0]], "GPU").axes
     centres = sorted(bar.get_x() + bar.get_width() / 2 for bar in axes.patches)

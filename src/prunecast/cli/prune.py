@@ -247,16 +247,22 @@ def _remarks(pruned: "PrunedModel") -> Iterator[str]:
     if not pruned.has_weights:
         yield "The weights are random with heavy tails: what is kept of their importance says little."
     if result.time is None:
-        yield "Time is that of these products alone: attention, norms and embeddings are not in it."
+        yield "The time is that of these products: attention, norms and embeddings are not included."
     dense = sum(layer.pattern == "dense" for layer in result.layers)
     if dense:
         why = (
             "the dense time is within the budget" if result.sparsity == 0.0 else "nothing gains enough there"
         )
         yield f"{dense} of {len(result.layers)} layers stay dense: {why}."
+    slower = sum(layer.pattern != "dense" and layer.speedup < 1.0 for layer in result.layers)
+    if slower:
+        yield (
+            f"{slower} pruned layers are slower than dense ones, but save the pass more: fewer transposes, "
+            "fused epilogues."
+        )
     if result.time is not None:
         outside = result.seconds - result.time.product_seconds
-        yield f"{microseconds(outside)} us of the model lie outside of products with weights."
+        yield f"{microseconds(outside)} us of the pass are not products with weights."
         unknown = [name for name, kind in result.time.kind_of.items() if kind == "unknown"]
         if unknown:
             listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")

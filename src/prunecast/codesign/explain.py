@@ -69,7 +69,8 @@ class Explanation(Result):
             return self.prediction.plot_roofline().figure  # type: ignore[return-value]
         times = [[float(fact.value)] for fact in parts]
         title = f"{self.prediction.layer}: {TIME_PARTS.lower()}"
-        return draw_bars([fact.name for fact in parts], [self.prediction.kernel], times, title)
+        names = [fact.name for fact in parts]
+        return draw_bars(names, [self.prediction.kernel], times, title, are_parts=True)
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return one row for each fact of each section."""

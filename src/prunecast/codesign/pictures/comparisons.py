@@ -21,7 +21,12 @@ MOST_GROUPS = 24
 
 
 def draw_bars(
-    layers: Sequence[str], columns: Sequence[str], microseconds: Sequence[Sequence[float | None]], title: str
+    layers: Sequence[str],
+    columns: Sequence[str],
+    microseconds: Sequence[Sequence[float | None]],
+    title: str,
+    *,
+    are_parts: bool = False,
 ) -> Figure:
     """Draw one group of bars per layer, with one bar per column, as a new figure.
 
@@ -32,6 +37,7 @@ def draw_bars(
     layers : texts below the groups
     columns : names of the bars of a group
     microseconds : for each layer, the time of each column in us; None leaves out a bar
+    are_parts : True for parts of one time: the axis is then linear, so that lengths can be added
     """
     shown = min(len(layers), MOST_GROUPS)
     axes = new_axes(max(5.0, 1.5 + 0.12 * shown * (len(columns) + 1)), 3.6)
@@ -40,7 +46,7 @@ def draw_bars(
     axes.set_ylabel("time, us")
     axes.set_title(title + (f", {shown} of {len(layers)} layers" if shown < len(layers) else ""), loc="left")
     times = [time for row in microseconds[:shown] for time in row if time]
-    if times and max(times) > WIDE * min(times):
+    if times and not are_parts and max(times) > WIDE * min(times):
         log_axis(axes, "y", min(times) / 2, 2 * max(times))
     axes.figure.legend(loc="outside lower center", frameon=False, ncols=4)
     return axes.figure  # type: ignore[return-value]
