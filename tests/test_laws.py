@@ -4,22 +4,29 @@ Where a prediction may go against a law, `ALLOWED` says by how much and why. `py
 as many cases as asked, and prints the worst.
 """
 
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
 import pytest
 
+from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS
-from tests.laws import ALLOWED, LAWS, findings_of
+from prunecast.simulator import POLICIES, simulate
+from tests import laws
+from tests.laws import ALLOWED, ANEW, HARDWARE, LAWS, LESS_WORK, NEW_PLAN, ROUNDING, draw_of, findings_of
 
 DRAWS = {"model": range(4 * len(KERNELS)), "simulator": range(40, 46)}
 """Seeds of each engine: kernel by kernel."""
 
 
 MENDED = {
-    "fewer tokens": (7330, 20002, 30243, 90088),
-    "sparser": (5155, 720445, 722353, 881068, 881077),
-    "larger L2": (722440,),
+    "fewer tokens, new plan": (7330, 20002, 30243, 90088),
+    "sparser, new plan": (5155, 720445, 722353, 881068, 881077),
+    "larger L2, new plan": (722440,),
     "one launch": (7160,),
-    "more SMs": (60443, 61335, 880975),
-    "more bandwidth": (880076, 880724, 881487),
+    "more SMs, new plan": (60443, 61335, 880975),
+    "more bandwidth, new plan": (880076, 880724, 881487),
 }
 """Law -> seeds whose draws were against it before the kernels and their choice were what they are now."""
 
@@ -32,7 +39,8 @@ def test_draws_that_went_against_a_law_do_no_more(law, seed):
 @pytest.mark.parametrize("seed", [870147, 870025, 872149, 870319])
 def test_blocks_alone_on_their_sms_do_not_wait_for_dram_in_step(seed):
     """With twice the SMs each block is alone; if all started in one cycle, they were 13 to 30 % slower."""
-    assert [one.line for one in findings_of(seed, "simulator", ("more SMs",)) if one.excess > 0.02] == []
+    found = findings_of(seed, "simulator", ("more SMs, new plan",))
+    assert [one.line for one in found if one.excess > 0.02] == []
 
 
 def test_blocks_in_turn_do_not_beat_the_busiest_pipe():
@@ -54,3 +62,116 @@ def test_every_allowance_says_why_and_is_of_a_kernel():
         assert kernel in (*KERNELS, "")
         assert 0.0 < share <= 0.3
         assert len(why) > 20
+
+
+LAYER = 960311
+"""A layer of few items, which is simulated fast. The GPU of its draw is an RTX 4090."""
+
+
+@cache
+def _simulated():
+    layer = draw_of(LAYER, "simulator")
+    return simulate(layer.plan(), layer.gpu)
+
+
+def _run(slower, items=1, orders=tuple(POLICIES), spread=0.0):
+    """A run that is `slower` on any other GPU than that of the layer, by some orders of warps.
+
+    The order `lrr` is slower by `spread` than others on any GPU.
+    """
+
+    def run(plan, gpu, policy="gty"):
+        is_better = gpu != draw_of(LAYER, "simulator").gpu
+        seconds = _simulated().seconds * (1.0 + slower * (is_better and policy in orders))
+        seconds *= 1.0 + spread * (policy == "lrr")
+        busiest = np.full(gpu.sm_count, 5 * items if is_better else 5)
+        return replace(_simulated(), seconds=seconds, sm_items=busiest)
+
+    return run
+
+
+@pytest.mark.parametrize("law", HARDWARE)
+def test_a_plan_that_is_slower_on_better_hardware_is_found(law):
+    layer = draw_of(LAYER, "simulator")
+    assert LAWS[law](layer, _run(0.02)) == pytest.approx(0.02)
+    assert LAWS[law](layer, _run(0.0)) == 0.0
+    assert LAWS[law + NEW_PLAN](layer, _run(0.02)) == pytest.approx(0.02)
+
+
+def test_a_faster_gpu_may_be_slower_by_some_orders_of_warps_by_no_more_than_they_differ():
+    layer, law = draw_of(LAYER, "simulator"), LAWS["faster L2"]
+    assert law(layer, _run(0.05, orders=("gty",), spread=0.06)) == 0.0
+    assert law(layer, _run(0.05, orders=("gty", "gto", "lrr"), spread=0.06)) == 0.0
+    assert law(layer, _run(0.05, orders=("gty",), spread=0.04)) == pytest.approx(0.05)
+    assert law(layer, _run(0.05, spread=0.06)) == pytest.approx(0.05)
+
+
+def test_an_sm_with_six_items_instead_of_five_needs_at_most_six_fifths():
+    layer = draw_of(LAYER, "simulator")
+    assert LAWS["faster L2"](layer, _run(0.19, items=1.2)) < 0.0
+    assert LAWS["faster L2"](layer, _run(0.25, items=1.2)) > ROUNDING
+    # Fewer items on the busiest SM excuse nothing
+    assert LAWS["faster L2"](layer, _run(0.02, items=0.8)) == pytest.approx(0.02)
+
+
+def test_schedulers_are_compared_by_equal_items(monkeypatch):
+    layer, items = draw_of(LAYER, "simulator"), {"gto": 6, "gty": 5, "lrr": 5, "oldest": 6}
+    seconds = {"gto": 1.5, "gty": 1.0, "lrr": 1.1, "oldest": 1.5}
+
+    def run(plan, gpu, policy):
+        return replace(_simulated(), seconds=seconds[policy], sm_items=np.full(gpu.sm_count, items[policy]))
+
+    monkeypatch.setitem(laws.ENGINES, "simulator", run)
+    assert LAWS["schedulers"](layer, run) == pytest.approx(0.1)
+    seconds["oldest"] = 1.2
+    assert LAWS["schedulers"](layer, run) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("seed", [*range(970000, 970004), 970006, *range(970009, 970013)])
+def test_fewer_tokens_leave_out_whole_blocks(seed):
+    layer = draw_of(seed, "model")
+    block_n = layer.plan().shape.block_n
+    if layer.n <= block_n:
+        with pytest.raises(BadInput, match="one block of tokens"):
+            LESS_WORK["fewer tokens"](layer)
+        return
+    fewer = LESS_WORK["fewer tokens"](layer).n
+    assert 0 < fewer < layer.n
+    assert (layer.n - fewer) % block_n == 0
+    assert layer.n // 2 <= fewer + block_n
+
+
+def test_launches_that_overlap_differently_are_not_compared():
+    # 128 and 64 blocks, one per SM of an H100: two launches of 64 are resident at once
+    layer = draw_of(970000, "model")
+    with pytest.raises(BadInput, match="launches overlap differently"):
+        LAWS["fewer tokens"](layer, laws.ENGINES["model"])
+
+
+def test_items_of_unequal_plans_are_not_compared():
+    layer = draw_of(LAYER, "simulator")
+    small, large = (replace(layer.plan(), shape=layer.plan().shape._replace(block_n=n)) for n in (64, 128))
+    better = replace(layer.gpu, l2_bytes=2 * layer.gpu.l2_bytes)
+    run = _run(0.19, items=1.2)
+    assert laws.longer((small, layer.gpu), (small, better), run) < 0.0
+    assert laws.longer((large, layer.gpu), (small, better), run) == pytest.approx(0.19)
+
+
+def test_longest_items_that_keep_their_work_may_wait_for_rows_that_shorter_ones_loaded():
+    # 12 k-steps in both layers; with endless DRAM both need the same time
+    layer = draw_of(962572, "simulator")
+    plan, run = layer.plan(), laws.ENGINES["simulator"]
+    smaller = LESS_WORK["sparser"](layer).plan_with(plan.config)
+    assert plan.steps_per_item.max() == smaller.steps_per_item.max()
+    assert laws.longer((plan, layer.gpu), (smaller, layer.gpu), run) > ROUNDING
+    assert LAWS["sparser"](layer, run) <= 0.0005
+
+    def slower(one, gpu, policy="gty"):
+        return replace(_simulated(), seconds=1.02 if one is not plan else 1.0)
+
+    assert LAWS["sparser"](layer, slower) == pytest.approx(0.02)
+
+
+def test_each_law_of_hardware_and_of_work_has_one_of_choice():
+    assert {name + NEW_PLAN for name in (*HARDWARE, *LESS_WORK)} == {name + NEW_PLAN for name in ANEW}
+    assert {*HARDWARE, *LESS_WORK, *(name + NEW_PLAN for name in ANEW)} < set(LAWS)
