@@ -297,6 +297,22 @@ def test_the_first_list_of_an_sm_waits_for_the_stages_of_the_other_ones():
     assert burst > 0.0
     first = burst / BURST_SHARE * (1 + BURST_SHARE) / 2
     np.testing.assert_allclose(first_waits(case, burst), np.repeat([first, burst], 4))
+    # No wait is longer than the delivery of all first stages, however few SMs have a second list
+    for blocks in range(4, 9):
+        plan = hand_plan(
+            [256] * (blocks + 1),
+            64,
+            programs=programs,
+            schedule=Schedule.STATIC,
+            block_start=[*range(blocks), blocks + 1],
+        )
+        some = look_up(launch_context(plan, toy_gpu()))
+        mean = first_burst_cycles(some)
+        waits = first_waits(some, mean)
+        assert waits.max() <= mean / BURST_SHARE
+        assert waits[0] == pytest.approx(
+            max((BURST_SHARE + blocks / 4 - 1) / (blocks / 4), BURST_SHARE) * mean / BURST_SHARE
+        )
     one_item = look_up(launch_context(hand_plan([256] * 8, 64, programs=programs), toy_gpu()))
     np.testing.assert_allclose(first_waits(one_item, burst), burst)
 

@@ -20,6 +20,7 @@ from prunecast.models.block_times import (
     SHARED_STEPS,
     _sampled,
     block_times,
+    first_stages_share,
     in_step_by_rows,
     ring_steps,
     stores_together,
@@ -28,13 +29,22 @@ from prunecast.models.chip import last_reads, reading_phases
 from prunecast.models.loops import stretched
 from prunecast.models.rates import sm_level_cycles
 from prunecast.models.roofline import estimate, look_up
+from prunecast.models.terms import Quantity
 from prunecast.models.traffic import PROBES
-from prunecast.models.waves import place_blocks, place_units, slots_apart, unit_costs
+from prunecast.models.waves import (
+    first_burst_cycles,
+    first_waits,
+    last_of_slices,
+    place_blocks,
+    place_units,
+    slots_apart,
+    unit_costs,
+)
 from prunecast.patterns import TileMap
 from prunecast.plan.kernel_plan import Schedule, WorkList
 from prunecast.plan.program import Instruction, Op
 from prunecast.workload.engines import simulate
-from tests.laws import draw_of
+from tests.laws import ANEW, draw_of
 from tests.models.hand_plans import hand_plan, one_role_programs
 from tests.toy_gpu import toy_gpu
 
@@ -499,3 +509,90 @@ def test_blocks_that_copy_asynchronously_end_in_turn_if_their_items_are_long(gpu
     if steady:
         simulated = simulate(case.plan, load_gpu(gpu)).cycles
         assert estimate(case.plan, load_gpu(gpu)).cycles == pytest.approx(simulated, rel=0.05)
+
+
+SLICES = (962759, 985007, 985547, 42000563)
+"""Draws of STSpMM on an RTX 4090 whose tiles of 64 x 64 are split."""
+
+
+def _slices(seed: int):
+    layer = draw_of(seed, "simulator")
+    plan = fastest_plan(
+        layer.kernel,
+        layer.kept(),
+        layer.n,
+        layer.dtype,
+        layer.gpu,
+        allowed=lambda config: (config.shape.block_m, config.shape.block_n) == (64, 64),
+    )
+    return plan, layer.gpu
+
+
+@pytest.mark.parametrize("seed", SLICES)
+def test_an_owner_waits_for_the_last_of_its_k_slices(seed):
+    # Against a slow twin: waits of blocks that are served in turn, in random order
+    plan, gpu = _slices(seed)
+    case = look_up(launch_context(plan, gpu))
+    assert (plan.work.parts > 1).any()
+    rng = np.random.default_rng(seed)
+    for block, found in enumerate(last_of_slices(case)):
+        parts = int(plan.work.parts[plan.work.block_start[block]])
+        latest = rng.random((20_000, parts)).max(axis=1).mean()
+        assert found == pytest.approx(latest / 0.5, rel=0.01)
+    burst, waits = first_burst_cycles(case), unit_costs(case, block_times(case)).lists.first_wait
+    np.testing.assert_allclose(waits, np.maximum(burst * last_of_slices(case), first_waits(case, burst)))
+
+
+@pytest.mark.parametrize("seed", SLICES)
+def test_k_slices_of_few_k_steps_wait_for_all_their_data(monkeypatch, seed):
+    plan, gpu = _slices(seed)
+    assert plan.steps_per_item.max() <= 6
+    simulated = simulate(plan, gpu).cycles
+    error = estimate(plan, gpu).cycles / simulated - 1.0
+    monkeypatch.setattr(waves, "last_of_slices", lambda case: np.ones(case.plan.blocks))
+    with_mean_wait = estimate(plan, gpu).cycles / simulated - 1.0
+    assert with_mean_wait < -0.04
+    assert abs(error) < min(0.08, -0.7 * with_mean_wait)
+
+
+def test_blocks_request_data_for_their_stages_and_indices_for_later_k_steps():
+    plan, gpu = _slices(962759)
+    case = look_up(launch_context(plan, gpu))
+    assert ring_steps(case.context.programs, plan.resources.stages) == 4
+    assert plan.resources.stages == 3
+    columns = plan.work.k_stop - plan.work.k_start
+    requested = np.minimum(columns, 3 * plan.shape.block_k).sum() / columns.sum()
+    assert requested < np.minimum(columns, 4 * plan.shape.block_k).sum() / columns.sum()
+    assert first_stages_share(case) == pytest.approx(requested)
+
+
+@pytest.mark.parametrize("seed", SLICES)
+def test_items_of_lists_store_together_with_items_that_end_with_them(seed):
+    # Against a slow twin; slices and owners are apart, and an item follows the others of its list
+    plan, gpu = _slices(seed)
+    case = look_up(launch_context(plan, gpu))
+    if plan.item_count == plan.blocks:
+        pytest.skip("blocks have one item each")
+    work, crowd = plan.work, case.context.crowd
+    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum())
+    window = stored * plan.blocks / plan.item_count / gpu.l2_store_bytes_per_s * gpu.max_clock_hz
+    step = crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
+    ends, last = [], np.diff(work.block_start)
+    for first, count in zip(work.block_start, last, strict=False):
+        ends += [int(plan.steps_per_item[first : first + j + 1].sum()) for j in range(count)]
+    owners = (work.owner == 1) & (work.parts > 1)
+    found = stores_together(case)
+    for kind, item in enumerate(case.amounts.kinds.example):
+        own = [max(1.0 - abs(ends[item] - end) * step / window, 0.0) for end in ends]
+        share = sum(one for one, owner in zip(own, owners, strict=True) if owner == owners[item])
+        share = min(share / plan.blocks, 1.0) if crowd == 1 else 1.0
+        assert found[kind] == pytest.approx(share, abs=0.5 / 8 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [960311, 962759, 963047, 961112])
+def test_l2_that_data_wait_for_chooses_no_slower_k_slices(seed):
+    # Stores of all blocks were taken to coincide, so that more slices looked better with a faster L2
+    layer = draw_of(seed, "simulator")
+    faster = ANEW["faster L2"](layer)
+    before, after = (simulate(one.plan(), one.gpu).seconds for one in (layer, faster))
+    assert after <= 1.01 * before

@@ -23,8 +23,8 @@ from prunecast.models.prefetch import burst_overlap, posted_bytes, unposted_byte
 from prunecast.models.rates import OF_AN_SM, sm_level_cycles, store_rate
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import columns_of_tiles, runs_per_step
-from prunecast.plan.kernel_plan import Schedule
-from prunecast.plan.program import LOADS, Instruction, Op, WarpProgram
+from prunecast.plan.kernel_plan import KernelPlan, Schedule
+from prunecast.plan.program import COPIES, LOADS, Instruction, Op, WarpProgram
 from prunecast.simulator.sample import ALONE, BlockSamples, SampledBlock, SampledItem, SampledRun
 
 ROWS_GRAIN = 8
@@ -124,7 +124,9 @@ def ring_steps(programs: tuple[WarpProgram, ...], stages: int) -> int:
 def first_stages_share(case: Case, items: npt.NDArray[np.bool_] | slice = slice(None)) -> float:
     """Return the fraction of the kept columns of items that their blocks request when an item begins.
 
-    These are the columns of as many k-steps as a block's pipeline has stages for (`ring_steps`).
+    These are the columns of as many k-steps as a block's pipeline has stages for. Asynchronous copies wait
+    for a free stage. Column indices need none, so that blocks may load them for k-steps whose data they have
+    not requested yet. Other blocks request the k-steps of `ring_steps`.
 
     Parameters
     ----------
@@ -132,8 +134,11 @@ def first_stages_share(case: Case, items: npt.NDArray[np.bool_] | slice = slice(
     """
     plan = case.plan
     columns = (plan.work.k_stop - plan.work.k_start)[items].astype(np.float64)
-    ring = ring_steps(case.context.programs, plan.resources.stages) * plan.shape.block_k
-    return float(np.minimum(columns, ring).sum() / max(columns.sum(), 1.0))
+    steps = ring_steps(case.context.programs, plan.resources.stages)
+    if any(i.op in COPIES for program in case.context.programs for i in program.step):
+        steps = plan.resources.stages
+    requested = np.minimum(columns, steps * plan.shape.block_k)
+    return float(requested.sum() / max(columns.sum(), 1.0))
 
 
 class _Steps(NamedTuple):
@@ -283,25 +288,34 @@ def _later_busy_cycles(case: Case) -> int:
 
 
 def stores_together(case: Case) -> FloatArray:
-    """Return the fraction of SMs that store at the same time as a block of each kind, (kinds,), first wave.
+    """Return the fraction of SMs that store at the same time as an item of each kind, (kinds,).
 
-    Blocks with equally many k-steps store together. Others store later by the k-steps that they have more,
-    each of which lasts at least as long as the busiest pipe of the SM needs for its blocks. Stores of two
-    blocks overlap as far as this is shorter than the time in which L2 stores the C of the wave. Owners of
-    split tiles wait for the partial sums of the other k-slices, so that they store C after these. The result
-    is the mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a few long blocks store alone, however
-    many short ones store together. If some SMs run one block less than others, the result is that of the
-    others, which end last: SMs with fewer blocks store earlier by the work of one block. It is 1 for lists of
-    several items, and for blocks with producer warps, which stay in step (measured on the H200).
+    Items of the first wave count, or all items of lists. Those that end after equally many
+    k-steps of their block store together. Others store later by the k-steps that they have more, each of
+    which lasts at least as long as the busiest pipe of the SM needs for its blocks. Stores of two blocks
+    overlap as far as this is shorter than the time in which L2 stores the C of the wave. Owners of split
+    tiles wait for the partial sums of the other k-slices, so that they store C after these. The result is the
+    mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a few long blocks store alone, however many
+    short ones store together. If some SMs run one block less than others, the result is that of the others,
+    which end last: SMs with fewer blocks store earlier by the work of one block. It is 1 for lists of several
+    items on SMs with several blocks, whose items end at times that depend on each other, and for blocks
+    with producer warps, which stay in step (measured on the H200).
     """
     plan, gpu, first = case.plan, case.gpu, case.traffic.waves.of_item == 0
-    if case.traits.runs_ahead or plan.item_count > plan.blocks or not first.any():
+    has_lists = plan.item_count > plan.blocks
+    if case.traits.runs_ahead or not first.any() or (has_lists and case.context.crowd > 1):
         return np.ones(case.amounts.kinds.example.size)
     # Owners that wait for partial sums store after all k-steps
     waits = case.traits.waits_for_parts * plan.work.owner * (plan.work.parts > 1)
     ends = plan.steps_per_item + OWNERS_LATER_STEPS * waits
-    steps, items = np.unique(ends[first], return_counts=True)
-    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(first.mean())
+    counted, rounds = first, 1.0
+    if has_lists:
+        # An item of a list follows the k-steps of earlier items of its block
+        counted, rounds = np.ones_like(first), plan.item_count / plan.blocks
+        ends = _list_steps(plan) + OWNERS_LATER_STEPS * waits
+    steps, items = np.unique(ends[counted], return_counts=True)
+    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(counted.mean())
+    stored /= rounds
     window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
     step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
     own, crowd = ends[case.amounts.kinds.example], case.context.crowd
@@ -309,8 +323,15 @@ def stores_together(case: Case) -> FloatArray:
     # SMs with one block less store earlier by its k-steps, except owners, which wait for k-slices on all SMs
     full_sms = min(plan.blocks / gpu.sm_count - (crowd - 1), 1.0) if crowd > 1 else 1.0
     apart = np.where(own < OWNERS_LATER_STEPS, np.minimum(own * step / crowd / window, 1.0), 0.0)
-    share = overlap @ items / items.sum() * (1.0 - (1.0 - full_sms) * apart)
+    share = np.minimum(overlap @ items * rounds / items.sum(), 1.0) * (1.0 - (1.0 - full_sms) * apart)
     return np.asarray(np.rint(share * OVERLAP_GRAIN) / OVERLAP_GRAIN)
+
+
+def _list_steps(plan: KernelPlan) -> npt.NDArray[np.int64]:
+    """Return (items,) k-steps of the items of a block's list up to each item, its own included."""
+    done = np.concatenate(([0], np.cumsum(plan.steps_per_item, dtype=np.int64)))
+    starts = plan.work.block_start
+    return np.asarray(done[1:] - np.repeat(done[starts[:-1]], np.diff(starts)))
 
 
 def _led_share(case: Case) -> float:

@@ -176,7 +176,7 @@ def unit_costs(case: Case, times: BlockTimes) -> _UnitCosts:
     of_items.first_demand[refills:] = of_items.demand[refills:]
     burst, together = first_burst_cycles(case), case.blocks_in_flight
     first_wait = np.zeros(plan.work.block_start.size - 1)
-    first_wait[:together] = first_waits(case, burst)
+    first_wait[:together] = np.maximum(first_waits(case, burst), burst * last_of_slices(case)[:together])
     lists = BlockLists(
         block_start=plan.work.block_start.astype(np.int64),
         times=of_items,
@@ -218,9 +218,26 @@ def first_waits(case: Case, burst: float) -> FloatArray:
     in_order = plan.item_count > plan.blocks and case.traits.waits
     if not in_order or case.context.copies_through_registers:
         return waits
-    block = np.arange(together)
-    served_before = (together - 1 - block) // sms
+    # Blocks of later slots, in units of a block per SM: a last slot that few SMs fill delays others little
+    served_before = np.maximum(together - sms * (np.arange(together) // sms + 1), 0) / sms
     return np.maximum(waits * (1.0 + served_before / BURST_SHARE) / max(together / sms, 1.0), burst)
+
+
+def last_of_slices(case: Case) -> FloatArray:
+    """Return the wait for first stages until the last k-slice of a block's tile has its data, over the mean.
+
+    L2 and DRAM serve the requests of a wave in order, so that the waits of its blocks are distributed evenly
+    between 0 and twice their mean. The owner of a tile in p k-slices waits for the last of them, which waits
+    for p / (p + 1) of this range. If blocks copy through registers, slices wait in all k-steps, and not only
+    for the first stages: then, and for unsplit tiles, the result is 1.
+
+    The result is (blocks,) float64, by the tile of a block's first item.
+    """
+    work, slices = case.plan.work, np.ones(case.plan.blocks)
+    if case.traits.waits_for_parts and not case.context.copies_through_registers:
+        has_items = np.diff(work.block_start) > 0
+        slices[has_items] = work.parts[work.block_start[:-1][has_items]]
+    return 2.0 * slices / (slices + 1.0)
 
 
 def later_burst_cycles(case: Case, lasting: FloatArray) -> float:
