@@ -83,6 +83,7 @@ def test_a_recipe_alone_is_not_put_beside_other_weights(run, tmp_path, monkeypat
     [
         (("--latency", "5%"), "% of dense"),
         (("--latency", "soon"), "60%, 850us or 1.2ms"),
+        (("--latency", "1001%"), "latency must be above 0 %, at most 1000%, got 1001%"),
         (("--latency", "90%", "--cap", "a"), "LAYER=0.8"),
         (("--latency", "90%", "--cap", "nobody=0.5"), "nobody"),
         (("--latency", "90%", "--pattern", "2:4"), "exclude each other"),

@@ -270,6 +270,7 @@ def test_progress_counts_every_kernel_of_every_layer():
     [
         ({"tokens": 0}, "tokens must be at least 1, got 0"),
         ({"tokens": 2**40}, "tokens must be at most"),
+        ({"kernels": []}, "kernels must name at least one kernel, or be 'all', got none"),
         ({"sparsity": 1.0}, r"sparsity must be in \[0, 1\), got 1.0"),
         ({"sparsity": -0.1}, "sparsity must be in"),
         ({"sparsity": float("nan")}, "sparsity must be a number, got nan"),

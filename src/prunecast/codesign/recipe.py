@@ -42,7 +42,7 @@ class PrunedLayer:
             layer=name,
             m=mask.shape[0],
             k=mask.shape[1],
-            sparsity=1.0 - density(mask),
+            sparsity=1.0 - float(density(mask)),
             retained_importance=retained_importance(importance, mask),
         )
 

@@ -114,6 +114,8 @@ def candidates(
     able = dict.fromkeys((*dense, *runs)) if pattern else dict.fromkeys(KERNELS)
     usual = (name for name in able if name in runs or not KERNELS[name].opt_in)
     asked = [kernels] if isinstance(kernels, str) else kernels
+    if not asked:
+        raise BadInput("kernels must name at least one kernel, or be 'all', got none")
     names = [name for name in usual if takes(name, tokens)] if kernels == "all" else asked
     for name in names:
         if check_choice("kernel", name, KERNELS) not in able:

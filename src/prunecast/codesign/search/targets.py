@@ -13,6 +13,8 @@ from prunecast.workload.memory import PassMemory
 
 ONE_SHARE = "one share in every layer"
 """Name of the solution with one pattern family and about one sparsity in all layers."""
+MOST_SHARE = 10.0
+"""Largest latency target as a share of the dense time: 60 is probably meant as 60 %. Kind: choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +40,10 @@ class Targets:
 
     def __post_init__(self) -> None:
         check_fields(self, "Targets")
-        if self.latency_share is not None and not 0.0 < self.latency_share < math.inf:
-            raise BadInput(f"latency must be above 0 %, got {self.latency_share:.0%}")
+        if self.latency_share is not None and not 0.0 < self.latency_share <= MOST_SHARE:
+            raise BadInput(
+                f"latency must be above 0 %, at most {MOST_SHARE:.0%}, got {self.latency_share:.0%}"
+            )
         if self.latency_s is not None and not 0.0 < self.latency_s < math.inf:
             raise BadInput(f"latency must be above 0, got {self.latency_s * 1e6:g} us")
         if self.speedup is not None and not 1.0 <= self.speedup < math.inf:
