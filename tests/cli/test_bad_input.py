@@ -169,6 +169,8 @@ def test_a_flag_without_a_budget_is_named(refused, model, option):
         ("bert-small", ["--padding", "0"], "bert-small says the sizes of its inputs: leave out --padding"),
         ("bert-small", ["--conv", "im2col"], "conv im2col has no effect: no layer is a convolution"),
         ("bert-small", ["--routing", "random"], "routing random has no effect"),
+        ("bert-small", ["--ignore", "re:."], "ignore leaves out all that are customarily pruned"),
+        ("llama-3.2-1b", ["--ignore", "re:layer"], "ignore leaves out all that are customarily pruned"),
         ("resnet18", ["-n", "300"], "resnet18 reads images, whose tokens are fixed: wanted batch:B, got 300"),
         ("resnet18", ["--workload", "prefill:512"], "reads images, whose tokens are fixed: wanted batch:B"),
         ("vit-base-16", ["-n", "300"], "vit-base-16 reads images, whose tokens are fixed: wanted batch:B"),

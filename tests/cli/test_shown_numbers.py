@@ -357,6 +357,7 @@ def test_gpus(both, tmp_path, monkeypatch):
 def test_what_is_left_of_removed_parts(after, left):
     row = {"part": "heads", "before": 16, "after": after, "criterion": "magnitude"}
     assert list(_removed_lines([row])) == [f"removed: {left}, chosen by magnitude."]
+    assert list(_removed_lines([row | {"criterion": "none"}])) == [f"removed: {left}."]
 
 
 def test_compare_gpus(run, tmp_path, monkeypatch):

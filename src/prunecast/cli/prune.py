@@ -162,7 +162,8 @@ def _removed_lines(removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         if isinstance(row["after"], list):
             least, most = min(row["after"]), max(row["after"])
             left = f"{least} to {most} of {row['before']} {row['part']} are left in each layer"
-        yield f"removed: {left}, chosen by {row['criterion']}."
+        how = "" if row["criterion"] == "none" else f", chosen by {row['criterion']}"  # random weights
+        yield f"removed: {left}{how}."
 
 
 def _prune_to_target(
@@ -236,7 +237,7 @@ def _show_target(pruned: "PrunedModel", page: "Page") -> None:
         own = other.result
         page.say(
             f"Or {other.offered}: {microseconds(own.seconds)} us, keeps {own.retained_importance:.1%} "
-            f"at {own.sparsity:.1%} sparsity: {other.folder}."
+            f"at {own.sparsity:.1%} sparsity: {other.folder or 'not written'}."
         )
 
 

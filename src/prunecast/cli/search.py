@@ -115,13 +115,13 @@ def _show_trials(found: "StudyResult", page: "Page") -> None:
         [
             {
                 "trial": str(t.trial),
-                "patterns beside the menu": t.patterns_text(),
+                "added patterns": t.patterns_text(),
                 "time us": microseconds(t.seconds or 0.0),
                 "sparsity %": percent(t.sparsity or 0.0),
                 "kept %": f"{100 * (t.retained_importance or 0.0):.2f}",
             }
             for t in ranked[:SHOWN] + [t for t in ranked[SHOWN:] if t.trial == 0]
         ],
-        words=("patterns beside the menu",),
+        words=("added patterns",),
     )
     page.say()

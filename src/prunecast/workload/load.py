@@ -240,6 +240,8 @@ def standard_workload(
     every = {name: product for graph in graphs for name, product in graph.products.items()}
     selected = select_names(every, target, ignore)
     chosen = {name: every[name] for name in selected if target or is_pruned(name)}
+    if not chosen:
+        raise BadInput("wanted at least one matrix, ignore leaves out all that are customarily pruned")
     are_few = sum(product.m * product.k for product in chosen.values()) <= MOST_REMEMBERED_WEIGHTS
     layers = {}
     draws: dict[tuple[str, int, int], Callable[[], npt.NDArray[Any]]] = {}
