@@ -138,7 +138,7 @@ def drawn(seed: int):
     routing = str(rng.choice(["balanced", "random", "power-law:1.01", "power-law:1.2"]))
     loads = tuple(int(load) for load in expert_loads(experts, per_token, tokens, routing) if load > 0)
     maps = expert_maps(len(loads), m, k, density=float(rng.choice([0.1, 0.25, 0.5])), seed=seed)
-    few = max(loads) <= 64 and gpu.has_wgmma  # on the A100 they differ by up to a quarter, see the page
+    few = max(loads) <= 64 and gpu.has_wgmma  # of the A100, other draws are on the page
     kernel = str(rng.choice(GROUPED)) if few else "stspmm"
     return plan_of(kernel, maps, loads, gpu), gpu
 
