@@ -319,7 +319,15 @@ def test_limits_are_met_up_to_rounding_of_the_weights(seconds: float, kept: floa
 def test_times_are_above_nothing_and_finite(name: str, value: float) -> None:
     with pytest.raises(BadInput, match="must be"):
         Targets(**{name: value})
-    assert getattr(Targets(**{name: 1e-9}), name) == 1e-9
+    least = 1.0 if name == "speedup" else 1e-9
+    assert getattr(Targets(**{name: least}), name) == least
+
+
+@pytest.mark.parametrize("mixed_up", [{"speedup": 0.99}, {"latency_share": 10.1}, {"latency_share": 70.0}])
+def test_shares_and_factors_that_are_mixed_up_are_refused(mixed_up: dict[str, float]) -> None:
+    with pytest.raises(BadInput, match=r"speedup must be from 1|latency must be .* at most 1000%"):
+        Targets(**mixed_up)
+    assert Targets(latency_share=10.0).latency_share == 10.0
 
 
 def test_matrices_of_one_launch_share_its_time_by_their_rows() -> None:
