@@ -159,6 +159,8 @@ def explain(
         case = LayerCase(**sizes, n=prediction.plan.n, kept=kept, engine=job.engine)
         advice = advise(case, prediction.seconds, _tiled(layer, prediction))
     model, remarks = _predict_model(weights, job, settings, progress)
+    graph, size = next(iter(job.workload.graphs), None), (*layer.shape, layer.n)
+    alike = 0.0 if graph is None else sum(o.runs for o in graph.products.values() if (o.m, o.k, o.n) == size)
     return Explanation(
         prediction=prediction,
         verdict=verdict_of(prediction, job.engine.gpu),
@@ -166,7 +168,7 @@ def explain(
         advice=advice,
         provenance=provenance_of(job, settings, name_of(weights), RowsDigest([layer]).hexdigest()),
         model=model,
-        alike_s=None if model is None else _runs_alike(job, layer) * prediction.seconds,
+        alike_s=None if model is None else alike * prediction.seconds,
         remarks=remarks,
     )
 
@@ -188,12 +190,6 @@ def _predict_model(
         return None, (f"the whole model is not predicted: {error}",)
     assert table.whole is not None
     return table, table.whole.remarks
-
-
-def _runs_alike(job: LayerJob, layer: WorkloadLayer) -> float:
-    """Return how often a pass runs products that have M, K and N of a layer."""
-    (graph,) = job.workload.graphs
-    return sum(o.runs for o in graph.products.values() if (o.m, o.k, o.n) == (*layer.shape, layer.n))
 
 
 def _with_fastest(job: LayerJob, layer: WorkloadLayer, pattern: str | None) -> LayerJob:
