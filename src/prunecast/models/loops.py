@@ -486,12 +486,13 @@ def stretched(ends, most):
 
 
 @njit()
-def queued(ends, reads, evenly, wave_work, wave_reads, order, first_rows=0.0):
+def queued(ends, reads, evenly, wave_work, wave_reads, order, first_rows=0.0, behind_l2=0.0):
     """Return the cycles until the last SM ends, with queueing at DRAM; at least the result of `stretched`.
 
-    Waves of items follow each other. A wave lasts (work^p + dram^p)^(1/p) cycles with p = `order`, since SMs
-    wait for DRAM even if it is not always busy. Example: with work = dram and p = 5 it lasts 15 % longer than
-    work.
+    Waves of items, or parts of a wave, follow each other. A wave lasts (work^p + dram^p)^(1/p) cycles with
+    p = `order`, since SMs wait for DRAM even if it is not always busy. Example: with work = dram and p = 5 it
+    lasts 15 % longer than work. If SMs also wait for L2, all waves are longer in proportion: L2 limits those
+    that DRAM does not limit, and DRAM cannot use this time for the reads of others.
 
     Parameters
     ----------
@@ -501,10 +502,11 @@ def queued(ends, reads, evenly, wave_work, wave_reads, order, first_rows=0.0):
     wave_work, wave_reads : (waves,) fractions, see `ChipEnds`
     order : order p of the norm; if infinite, a wave lasts as long as the longer of both
     first_rows : fraction of the reads of each wave for which SMs wait before they work
+    behind_l2 : cycles after `ends.quiet` in which all SMs end if only L2 delays them
     """
-    total = 0.0
+    total, together = 0.0, max(ends.together, behind_l2)
     for i in range(wave_work.size):
-        work = ends.together * wave_work[i] + first_rows * reads * wave_reads[i]
+        work = together * wave_work[i] + first_rows * reads * wave_reads[i]
         dram = evenly * wave_work[i] + reads * wave_reads[i]
         longer = max(work, dram)
         total += longer * (1.0 + (min(work, dram) / max(longer, 1e-9)) ** order) ** (1.0 / order)
@@ -528,7 +530,8 @@ def chip_cycles(chip, clock_hz):
     written = max(earlier, chip.dram_read_share)
     l2_s = max(chip.l2_reads_s + earlier * chip.l2_stores_s, earlier * chip.l2_merging_s)
     reads, writes = clock_hz * chip.dram_reads_s, clock_hz * written * chip.dram_writes_s
-    last_fetch = max(stretched(fetching, clock_hz * l2_s), stretched(chip.phases, clock_hz * l2_s))
+    behind_l2 = max(stretched(fetching, clock_hz * l2_s), stretched(chip.phases, clock_hz * l2_s))
+    last_fetch = behind_l2
     if chip.queues:
         waves = (chip.wave_work, chip.wave_reads)
         last_fetch = max(last_fetch, queued(fetching, reads, writes, *waves, chip.queue_order))
@@ -539,7 +542,8 @@ def chip_cycles(chip, clock_hz):
         at_once = fetching.quiet + max(fetching.together, reads + writes)
         last_fetch = max(last_fetch, in_proportion - chip.at_once * max(in_proportion - at_once, 0.0))
     if chip.reads_early:
-        in_parts = queued(fetching, reads, writes, chip.part_work, chip.part_reads, np.inf)
+        parts = (chip.part_work, chip.part_reads)
+        in_parts = queued(fetching, reads, writes, *parts, np.inf, 0.0, behind_l2 - fetching.quiet)
         last_fetch = max(last_fetch, in_parts)
     requested = clock_hz * (chip.l2_requests_s + earlier * chip.l2_stores_s)
     last_fetch = max(last_fetch, fetching.quiet + requested)
