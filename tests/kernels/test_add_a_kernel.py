@@ -170,10 +170,10 @@ def eight(toy, monkeypatch, request):
 @pytest.mark.parametrize("pattern", [None, "tile-wise:32", "dense"])
 def test_a_dense_kernel_is_compared_with_the_baseline_whatever_is_pruned(eight, pattern):
     weights = {"layer": np.random.default_rng(1).standard_normal((256, 512)).astype(np.float16)}
-    asked = {"engine": "model", "kernels": ["eight"], "crossovers": False, "pattern": pattern}
-    asked["sparsity"] = None if pattern == "dense" else 0.9
-    dense, row = predict(weights, gpu="h200-sxm", tokens=64, **asked)
-    (alone,) = predict(weights, gpu="h200-sxm", tokens=64, **asked | {"kernels": "dense"})
+    asked = {"gpu": "h200-sxm", "tokens": 64, "engine": "model", "crossovers": False}
+    sparsity = None if pattern == "dense" else 0.9
+    dense, row = predict(weights, kernels=["eight"], pattern=pattern, sparsity=sparsity, **asked)
+    (alone,) = predict(weights, kernels="dense", **asked)
     assert (dense.kernel, dense.seconds) == ("dense", alone.seconds)
     assert (row.kernel, row.pattern, row.sparsity, row.note) == ("eight", "dense", 0.0, "")
     assert row.plan.kernel == "eight"

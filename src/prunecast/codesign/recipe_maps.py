@@ -98,7 +98,7 @@ def recipe_layers(
         modules = [name.removesuffix(".weight") for name in names]
         own = [recipe.pattern_of(module) for module in modules if module in pruned]
         if len(own) < len(modules):
-            found.candidates[row] = candidates((), None)
+            found.candidates[row] = candidates("dense", None)
             continue
         made = cache(partial(_map, recipe, dict(zip(modules, members, strict=True)), own[0]))
         found.maps[row] = GivenMap(own[0], made)
