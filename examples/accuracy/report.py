@@ -298,6 +298,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--show", nargs="+", default=(), metavar="NAME=LABEL", help="of the picture alone")
     asked = parser.parse_args()
+    if asked.page is not None and not asked.page.is_file():
+        parser.error(f"--page: wanted a page with marks of tables, got {asked.page}, which is no file")
     if asked.out is not None:
         make_record(asked.out, asked.record)
     record = Record(asked.record)

@@ -257,3 +257,14 @@ def test_losses_of_the_source_systems_are_drawn(scripts, tmp_path, monkeypatch):
     assert found["dense"][0][0] == 0.0
     systems.picture(found, study.unit, tmp_path / "systems.png")
     assert (tmp_path / "systems.png").stat().st_size > 1000
+
+
+def test_a_report_for_a_page_that_does_not_exist_writes_nothing(scripts, tmp_path, monkeypatch, capsys):
+    import report
+
+    options = ["--record", tmp_path, "--page", tmp_path / "no.md"]
+    monkeypatch.setattr(sys, "argv", ["report.py", *map(str, options)])
+    with pytest.raises(SystemExit, match="2"):
+        report.main()
+    assert "no.md, which is no file" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
