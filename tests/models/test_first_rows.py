@@ -27,10 +27,10 @@ def test_a_wave_lasts_its_work_after_the_first_rows(reads: float, first_rows: fl
 @pytest.mark.parametrize(
     ("reads", "behind_l2", "cycles"),
     [
-        (0.0, 300.0, 50 + 300),  # L2 alone
+        (0.0, 350.0, 50 + 300),  # L2 alone
         (300.0, 0.0, 50 + 225 + 100),  # DRAM brings three quarters of the reads in the first half of the work
-        (300.0, 300.0, 50 + 225 + 150),  # L2 delays the second half, in which DRAM idles
-        (300.0, 150.0, 50 + 225 + 100),  # L2 is faster than the SM
+        (300.0, 350.0, 50 + 225 + 150),  # L2 delays the second half, in which DRAM idles
+        (300.0, 200.0, 50 + 225 + 100),  # L2 is faster than the SM
     ],
 )
 def test_l2_limits_parts_in_which_dram_reads_little(reads: float, behind_l2: float, cycles: float) -> None:

@@ -502,9 +502,9 @@ def queued(ends, reads, evenly, wave_work, wave_reads, order, first_rows=0.0, be
     wave_work, wave_reads : (waves,) fractions, see `ChipEnds`
     order : order p of the norm; if infinite, a wave lasts as long as the longer of both
     first_rows : fraction of the reads of each wave for which SMs wait before they work
-    behind_l2 : cycles after `ends.quiet` in which all SMs end if only L2 delays them
+    behind_l2 : cycle in which the last SM ends if only L2 delays SMs
     """
-    total, together = 0.0, max(ends.together, behind_l2)
+    total, together = 0.0, max(ends.together, behind_l2 - ends.quiet)
     for i in range(wave_work.size):
         work = together * wave_work[i] + first_rows * reads * wave_reads[i]
         dram = evenly * wave_work[i] + reads * wave_reads[i]
@@ -528,10 +528,9 @@ def chip_cycles(chip, clock_hz):
     """
     earlier, fetching = chip.earlier_share, chip.fetching
     written = max(earlier, chip.dram_read_share)
-    l2_s = max(chip.l2_reads_s + earlier * chip.l2_stores_s, earlier * chip.l2_merging_s)
+    l2 = clock_hz * max(chip.l2_reads_s + earlier * chip.l2_stores_s, earlier * chip.l2_merging_s)
     reads, writes = clock_hz * chip.dram_reads_s, clock_hz * written * chip.dram_writes_s
-    behind_l2 = max(stretched(fetching, clock_hz * l2_s), stretched(chip.phases, clock_hz * l2_s))
-    last_fetch = behind_l2
+    last_fetch = behind_l2 = max(stretched(fetching, l2), stretched(chip.phases, l2))
     if chip.queues:
         waves = (chip.wave_work, chip.wave_reads)
         last_fetch = max(last_fetch, queued(fetching, reads, writes, *waves, chip.queue_order))
@@ -542,8 +541,7 @@ def chip_cycles(chip, clock_hz):
         at_once = fetching.quiet + max(fetching.together, reads + writes)
         last_fetch = max(last_fetch, in_proportion - chip.at_once * max(in_proportion - at_once, 0.0))
     if chip.reads_early:
-        parts = (chip.part_work, chip.part_reads)
-        in_parts = queued(fetching, reads, writes, *parts, np.inf, 0.0, behind_l2 - fetching.quiet)
+        in_parts = queued(fetching, reads, writes, chip.part_work, chip.part_reads, np.inf, 0.0, behind_l2)
         last_fetch = max(last_fetch, in_parts)
     requested = clock_hz * (chip.l2_requests_s + earlier * chip.l2_stores_s)
     last_fetch = max(last_fetch, fetching.quiet + requested)
