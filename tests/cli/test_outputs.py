@@ -23,10 +23,11 @@ from safetensors.numpy import save_file
 import prunecast
 from prunecast.cli.app import COMMANDS, flattened
 from prunecast.cli.guard import Reads, Writes, marks_of, option_name
-from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS
+from prunecast.codesign.tile_maps import TILES, WEIGHTS
 from prunecast.errors import BadInput
 from prunecast.files import OutputFile, OutputFolder, check_outputs
 from prunecast.hardware.load import spec_text
+from prunecast.patterns.sources.readers import RECIPE
 from tests import onnx_files
 
 TEXTS = {

@@ -10,9 +10,9 @@ from safetensors.numpy import save_file
 
 from prunecast.codesign.sweep.cases import SweepStore
 from prunecast.codesign.sweep.pictures import write_pictures
-from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.files import folder_aside
+from prunecast.patterns.sources.readers import RECIPE
 from prunecast.validation.records import Measurement, RunWriter
 from prunecast.validation.report import write_report
 from prunecast.validation.validate import replay

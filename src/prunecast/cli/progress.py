@@ -144,7 +144,10 @@ class ProgressLines:
         self._timer.start()
 
     def _print_again(self, stage: str) -> None:
-        """Print `stage`, with its duration if it was printed before, and again after `SECONDS_PER_LINE`."""
+        """Print progress of `stage` now and every `SECONDS_PER_LINE` seconds, unless a later stage has begun.
+
+        If nothing has changed since the last print, the time since the stage began is printed too.
+        """
         with self._lock:
             if self._is_over or stage != self._stage:
                 return

@@ -86,7 +86,7 @@ class Explanation(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The verdict, and remarks on the whole model."""
+        """What limits the layer (`verdict`), and the remarks on the whole model."""
         return (self.verdict, *self.remarks)
 
     def document(self) -> dict[str, Any]:

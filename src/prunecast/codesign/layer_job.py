@@ -13,7 +13,6 @@ from typing import NamedTuple
 from prunecast.choice import PrunedMap, fastest_plan
 from prunecast.codesign.interval import Interval, guessed_share, interval_s
 from prunecast.codesign.prediction import Prediction
-from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan, plan_dense
 from prunecast.launch.context import zero_row_count
@@ -21,6 +20,7 @@ from prunecast.launch.floor import padded_copy_seconds
 from prunecast.models import packed_bytes
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.sources import Layer
+from prunecast.patterns.sources.readers import RECIPE
 from prunecast.patterns.tile_element import TwoParts
 from prunecast.workload.candidates import Candidate, zeros_note
 from prunecast.workload.engines import Engine, Outcome

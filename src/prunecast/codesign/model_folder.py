@@ -13,10 +13,10 @@ from typing import Any
 
 from prunecast.codesign.recipe import read_recipe
 from prunecast.codesign.recipe_maps import pruned_modules
-from prunecast.codesign.tile_maps import RECIPE, TILES
+from prunecast.codesign.tile_maps import TILES
 from prunecast.files import MIB
 from prunecast.patterns.sources.checkpoint import MaskedTensors
-from prunecast.patterns.sources.readers import INDEX, file_tensors, files_of_folder, open_tensors
+from prunecast.patterns.sources.readers import INDEX, RECIPE, file_tensors, files_of_folder, open_tensors
 from prunecast.patterns.sources.weight_set import write_weights
 from prunecast.workload.graph.config import (
     CONFIG,

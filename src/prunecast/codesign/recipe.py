@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, read_tile_maps
+from prunecast.codesign.tile_maps import TILES, WEIGHTS, read_tile_maps
 from prunecast.errors import BadInput
 from prunecast.patterns import TileMap, density, parse_pattern, retained_importance
 from prunecast.patterns.importance import ImportanceArray
+from prunecast.patterns.sources.readers import RECIPE
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.version import headed
 from prunecast.workload.layers import Skipped

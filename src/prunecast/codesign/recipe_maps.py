@@ -8,12 +8,12 @@ import numpy as np
 
 from prunecast.choice import PrunedMap
 from prunecast.codesign.recipe import PrunedLayer, Recipe, read_recipe
-from prunecast.codesign.tile_maps import RECIPE, TILES
+from prunecast.codesign.tile_maps import TILES
 from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.plain import ZeroTilesPattern
 from prunecast.patterns.sources import Layer
-from prunecast.patterns.sources.readers import open_tensors
+from prunecast.patterns.sources.readers import RECIPE, open_tensors
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.candidates import Candidate, candidates, run_in_torch
 from prunecast.workload.layers import Removed, Source, path_of

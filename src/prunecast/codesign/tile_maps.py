@@ -16,7 +16,7 @@ from prunecast.patterns.sources.safetensors import utf8_name
 from prunecast.patterns.sources.stored_tensor import LARGEST_MATRIX, StoredTensor, failures_named
 
 WEIGHTS = "weights.safetensors"
-RECIPE, TILES = "recipe.json", "tiles.npz"
+TILES = "tiles.npz"
 LONGEST_NAME = 60_000
 """Maximum length of a layer name in bytes. A zip archive stores the length of an entry's name in 16 bits, and
 `write_tile_maps` appends a suffix to the layer name."""

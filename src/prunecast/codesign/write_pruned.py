@@ -8,13 +8,14 @@ from typing import Any
 
 from prunecast.codesign.model_folder import copied_names, model_folder, write_model, written_names
 from prunecast.codesign.provenance import json_text, read_document
-from prunecast.codesign.tile_maps import RECIPE, TILES, WEIGHTS, holds_tile_maps, write_tile_maps
+from prunecast.codesign.tile_maps import TILES, WEIGHTS, holds_tile_maps, write_tile_maps
 from prunecast.errors import BadInput
 from prunecast.files import Output, OutputFolder, check_outputs, folder_aside
 from prunecast.patterns import TileMap
 from prunecast.patterns.calibration import Calibration
 from prunecast.patterns.sources import Checkpoint, masked_checkpoint, write_weights
 from prunecast.patterns.sources.checkpoint import MaskedTensors
+from prunecast.patterns.sources.readers import RECIPE
 from prunecast.patterns.tile_map import MaskArray
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.layers import Source, files_of, is_standard, stored_arrays

@@ -25,10 +25,10 @@ from transformers.utils.logging import get_logger
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from prunecast.codesign.recipe import PrunedLayer, Recipe, read_recipe
-from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec
 from prunecast.kernels import KERNELS
+from prunecast.patterns.sources.readers import RECIPE
 from prunecast.torch.convert import Sparsified, sparsify
 from prunecast.torch.experts import PARTS, find_experts
 from prunecast.torch.find import find_layers

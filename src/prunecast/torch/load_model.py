@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from prunecast.arguments import checked
-from prunecast.codesign.tile_maps import RECIPE, WEIGHTS
+from prunecast.codesign.tile_maps import WEIGHTS
 from prunecast.errors import BadInput
+from prunecast.patterns.sources.readers import RECIPE
 from prunecast.torch.convert import sparsify
 from prunecast.workload.graph.config import CONFIG
 

@@ -374,7 +374,7 @@ def _loaded(found: WeightSet, stored: Mapping[str, StoredTensor]) -> LoadedLayer
 
 
 def check_exists(source: Source) -> None:
-    """Raise BadInput for a path that does not exist, and for a mistyped name of a standard model."""
+    """Raise BadInput if a path does not exist; the message says if it resembles a standard model's name."""
     path = path_of(source)
     if path is not None and not path.exists():
         _check_is_no_model_name(str(path))

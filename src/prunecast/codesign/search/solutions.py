@@ -14,8 +14,8 @@ import numpy as np
 from prunecast.codesign.search.model_search import ModelSearch
 from prunecast.codesign.search.target import prune_to_targets
 from prunecast.codesign.search.targets import TargetResult, Targets
-from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
+from prunecast.patterns.sources.readers import RECIPE
 
 DIFFERENT = 0.1
 """Least share of layers that differ in pattern or kernel for two solutions to count as different."""

@@ -80,11 +80,13 @@ def even_choice(search: ModelSearch, patterns: str, share: float) -> dict[str, i
 
 
 def own_choice(search: ModelSearch, patterns: str, share: float) -> dict[str, int]:
-    """Return the result of `even_choice` with layers that are dense only where that is faster for them."""
-    places = _even_places(search, patterns, share)
+    """Return layer -> index of its fastest option with a sparsity of about `share`, or 0 (dense) if faster.
+
+    Unlike `even_choice`, each layer is decided by its own time, without its effect on the rest of the pass.
+    """
     return {
-        name: min(own, key=lambda place, name=name: search.options[name].seconds[place])  # type: ignore[misc]
-        for name, own in places.items()
+        name: own[int(np.argmin(search.options[name].seconds[list(own)]))]
+        for name, own in _even_places(search, patterns, share).items()
     }
 
 
@@ -103,7 +105,7 @@ def _even_places(search: ModelSearch, patterns: str, share: float) -> dict[str, 
 
 
 def estimated_seconds(search: ModelSearch, choice: Mapping[str, int]) -> float:
-    """Return the end-to-end seconds of the model with options (layer -> index), by estimated times."""
+    """Return the estimated seconds of the whole model with a choice (layer -> option, 0 for dense)."""
     sparse = search.sparse(choice)
     seconds = {layer: float(search.options[layer].seconds[place]) for layer, place in choice.items()}
     seconds |= {layer: s for layer, s in search.dense_seconds().items() if layer not in sparse.names}
@@ -111,7 +113,13 @@ def estimated_seconds(search: ModelSearch, choice: Mapping[str, int]) -> float:
 
 
 def _point(search: ModelSearch, name: str, choice: Mapping[str, int], share: float) -> UniformPoint | None:
-    """Return the model whose layers in `choice` lose `share` of their weights; None if it prunes none."""
+    """Return time and retained importance of a model with given options; None if all layers are dense.
+
+    Parameters
+    ----------
+    choice : layer -> index of its option, 0 for dense
+    share : sparsity of the layers that are not dense
+    """
     if not any(choice.values()):
         return None
     kept = sum(search.options[layer].importance[place] for layer, place in choice.items())

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from prunecast.codesign.tile_maps import RECIPE
 from prunecast.errors import BadInput
 from prunecast.launch import Conditions
+from prunecast.patterns.sources.readers import RECIPE
 from prunecast.workload.graph.config import CONFIG
 from prunecast.workload.graph.shapes import SEQUENCE, Pass, parse_workload
 from prunecast.workload.timed_passes import BATCH
