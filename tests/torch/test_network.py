@@ -11,9 +11,9 @@ from torch import fx, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from prunecast.errors import BadInput  # noqa: E402
-from prunecast.torch import SparseConv2d, sparsify  # noqa: E402
+from prunecast.torch import SparseConv2d, passes, sparsify  # noqa: E402
 from prunecast.torch.network import trace  # noqa: E402
-from prunecast.torch.passes import window_of  # noqa: E402
+from prunecast.torch.passes import NodeOfPass, pass_of, window_of  # noqa: E402
 
 GPU = "h200-sxm"
 
@@ -443,3 +443,220 @@ def test_a_window_is_that_of_the_pool_however_it_is_called(given, window):
 def test_what_is_no_max_pool_has_no_window():
     assert pooled(nn.Sequential(nn.AvgPool2d(2))) is None
     assert pooled(nn.Sequential(nn.ReLU())) is None
+
+
+def planes(x, border=1):
+    """Images in planes, as the first module of a rewritten network copies them."""
+    return passes.into_planes(x, border)
+
+
+@pytest.fixture
+def no_images(monkeypatch):
+    """Makes a pass fail that copies planes to images."""
+    monkeypatch.setattr(passes, "as_images", lambda _: pytest.fail("the planes are copied to images"))
+
+
+@pytest.mark.parametrize("border", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(3, 5, 6, 4), (8, 1, 1, 7), (9, 2, 3, 3)])
+def test_planes_give_their_images_back(shape, border):
+    x = torch.randn(shape)
+    found = planes(x, border)
+    assert found.shape == found.size() == x.shape
+    assert found.data.shape[1] % 8 == 0
+    assert torch.equal(passes.as_images(found), x)
+    assert torch.equal(passes.flat(found), x.flatten(1))
+
+
+def test_a_copy_into_planes_may_begin_with_a_relu_and_a_max_pool():
+    x = torch.randn(3, 4, 9, 6)
+    found = passes.into_planes(x, 1, True, 3, 2, 1)
+    assert torch.equal(passes.as_images(found), functional.max_pool2d(functional.relu(x), 3, 2, 1))
+
+
+@pytest.mark.parametrize("size", [(12, 8), (18, 12), (6, 4), (12, 4), (9, 6), (3, 2), (5, 8)])
+def test_planes_are_resized_as_images_are(size):
+    x = torch.randn(3, 5, 6, 4)
+    found = passes.resized(planes(x), size)
+    assert torch.equal(passes.as_images(found), functional.interpolate(x, size))
+    assert found.border == 1
+
+
+def test_planes_are_resized_by_a_whole_factor_without_a_copy_to_images(no_images):
+    x = planes(torch.randn(3, 5, 4, 4))
+    assert passes.resized(x, 4) is x
+    assert passes.resized(x, 8).shape == passes.resized(x, (8, 8)).shape == (3, 5, 8, 8)
+    assert passes.resized(x, 12).shape == (3, 5, 12, 12)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (3, 3), (7, 7), (2, 5), (5, 2)])
+def test_means_of_planes_are_those_of_their_images(size, no_images):
+    x = torch.randn(9, 3, *size)
+    wanted = x.mean((2, 3))
+    torch.testing.assert_close(passes.mean(planes(x)), wanted)
+    torch.testing.assert_close(passes.mean_as_images(planes(x)), wanted[:, :, None, None])
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (6, 4), (3, 4)])
+def test_planes_are_averaged_to_a_size_as_images_are(size):
+    x = torch.randn(3, 5, 6, 4)
+    found = passes.as_images(passes.averaged_to(planes(x), *size))
+    torch.testing.assert_close(found, functional.adaptive_avg_pool2d(x, size))
+
+
+def test_planes_of_the_wanted_size_are_not_averaged(no_images):
+    x = planes(torch.randn(3, 5, 6, 4))
+    assert passes.averaged_to(x, 6, 4) is x
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "sub", "maximum"])
+def test_two_batches_of_planes_are_combined_pixel_by_pixel(name):
+    x, y = torch.randn(2, 3, 5, 6, 4)
+    wanted = getattr(torch, name)(x, y)
+    for border in (1, 2):  # planes of another border are combined as images
+        found = passes.combined(planes(x), planes(y, border), name)
+        assert torch.equal(passes.as_images(found), wanted)
+        assert found.border == 1
+
+
+def test_planes_of_equal_borders_are_combined_without_a_copy_to_images(no_images):
+    x, y = (planes(each) for each in torch.randn(2, 3, 5, 6, 4))
+    assert torch.equal(passes.combined(x, y, "sub").data, x.data - y.data)
+
+
+@pytest.mark.parametrize("border", [0, 1, 2])
+def test_planes_are_concatenated_along_the_channels(border, no_images):
+    parts = [torch.randn(3, channels, 6, 4) for channels in (2, 1, 5)]
+    found = passes.concatenated(*(planes(each, border) for each in parts))
+    assert torch.equal(found.data, planes(torch.cat(parts, 1), border).data)
+    assert found.channels == 8
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (torch.zeros(3, 4, 4), r"got \(3, 4, 4\)"),
+        (torch.zeros(0, 3, 4, 4), r"got \(0, 3, 4, 4\)"),
+        ([1.0], "got list"),
+    ],
+)
+def test_only_images_are_copied_into_planes(x, words):
+    with pytest.raises(BadInput, match=words):
+        planes(x)
+
+
+def on_planes(function, *inputs):
+    """What the passes of a function's nodes give for images in planes; None if a node has no pass."""
+    traced = fx.symbolic_trace(nn.Sequential(function) if isinstance(function, nn.Module) else function)
+    modules, graph, own, plain = dict(traced.named_modules()), fx.Graph(), {}, {}
+    for node in traced.graph.nodes:
+        if node.op == "placeholder":
+            own[node] = graph.placeholder(node.name)
+        elif node.op == "output":
+            (last,) = node.all_input_nodes
+            graph.output(own.get(last, plain.get(last)))
+        elif node.all_input_nodes[0] in own:
+            add = pass_of(node, modules)
+            made = None if add is None else add(NodeOfPass(graph, own, node, plain.__getitem__))
+            if made is None:
+                return None
+            (own if made.is_planes else plain)[node] = made.node
+        else:
+            plain[node] = graph.node_copy(node, plain.__getitem__)
+    found = fx.GraphModule(traced, graph)(*map(planes, inputs))
+    return passes.as_images(found) if isinstance(found, passes.Planes) else found
+
+
+def drawn(count):
+    return torch.randn(count, 3, 8, 6, 6, generator=torch.Generator().manual_seed(1)).unbind()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(nn.ReLU(), nn.ReLU6(), nn.SiLU(), nn.GELU(), nn.Hardswish(), nn.LeakyReLU(0.3), nn.Tanh()),
+        *(nn.Identity(), nn.Dropout2d().eval()),
+        *(lambda x: functional.relu(x), lambda x: x.relu(), lambda x: torch.tanh(x)),
+        lambda x: functional.gelu(x, approximate="tanh"),
+        *(lambda x: x * 3, lambda x: x / 1.5, lambda x: torch.mul(x, 0.5), lambda x: x.contiguous()),
+        *(nn.AvgPool2d(2), nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(3, 1), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2)),
+        *(nn.Upsample(scale_factor=2), nn.Upsample(scale_factor=3.0, mode="nearest")),
+        lambda x: functional.interpolate(x, scale_factor=2),
+        lambda x: functional.interpolate(x, scale_factor=2.0, mode="nearest"),
+        *(nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d((3, 3)), nn.AdaptiveAvgPool2d((1, 1))),
+        lambda x: functional.adaptive_avg_pool2d(x, 2),
+        lambda x: functional.adaptive_avg_pool2d(x, output_size=(1, 1)),
+        *(lambda x: x.mean((2, 3)), lambda x: x.mean([-1, -2]), lambda x: x.mean((2, 3), True)),
+        *(lambda x: torch.mean(x, dim=(3, 2), keepdim=True), lambda x: torch.mean(x, (-2, 3), keepdim=False)),
+        *(nn.Flatten(), lambda x: torch.flatten(x, 1), lambda x: x.flatten(1)),
+    ],
+)
+def test_a_pass_over_planes_computes_what_its_node_does_on_images(function):
+    (x,) = drawn(1)
+    found = on_planes(function, x)
+    assert found is not None
+    torch.testing.assert_close(found, function(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y),
+        *(lambda x, y: torch.maximum(x, y), lambda x, y: torch.sub(x, y)),
+        *(lambda x, y: x.add(y), lambda x, y: torch.cat([x, y], 1), lambda x, y: torch.cat((y, x), dim=-3)),
+        lambda x, y: functional.interpolate(x, size=y.shape[2:]),
+        lambda x, y: functional.interpolate(x, size=y.size()[2:], mode="nearest"),
+    ],
+)
+def test_a_pass_over_two_batches_of_planes_computes_what_its_node_does_on_images(function):
+    x, y = drawn(2)
+    torch.testing.assert_close(on_planes(function, x, y), function(x, y))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(lambda x: x + 1, lambda x: 2 - x, lambda x: x.add(1), lambda x: x.sigmoid(), nn.Sigmoid()),
+        *(
+            lambda x: 3 / x,
+            lambda x: torch.relu(x).cos(),
+            lambda x: functional.hardsigmoid(x),
+            lambda x: torch.exp(x),
+        ),
+        nn.AvgPool2d(2, ceil_mode=True),
+        nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+        nn.AvgPool2d(2, divisor_override=3),
+        *(nn.AvgPool2d((2, 3)), nn.AvgPool2d(2, (1, 2)), nn.MaxPool2d(2, dilation=2)),
+        *(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Upsample(scale_factor=1.5), nn.Upsample(size=9)),
+        *(lambda x: functional.interpolate(x, scale_factor=1.5), lambda x: functional.interpolate(x, 12)),
+        lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
+        lambda x: functional.interpolate(x, scale_factor=2, recompute_scale_factor=True),
+        *(nn.AdaptiveAvgPool2d((2, 3)), nn.AdaptiveAvgPool2d((None, 1)), nn.AdaptiveMaxPool2d(1)),
+        *(lambda x: x.mean((1, 2)), lambda x: x.mean(3), lambda x: x.mean(), lambda x: x.mean((1, 2, 3))),
+        *(nn.Flatten(2), nn.Flatten(0), nn.Flatten(1, 2), lambda x: x.flatten(2), lambda x: x.flatten(1, 2)),
+    ],
+)
+def test_a_node_without_a_pass_reads_images(function):
+    function(*drawn(1))  # which torch computes
+    assert on_planes(function, *drawn(1)) is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(lambda x, y: torch.add(x, y, alpha=2), lambda x, y: torch.cat([x, y]), lambda x, y: x / y),
+        *(
+            lambda x, y: torch.cat([x, y], 2),
+            lambda x, y: torch.minimum(x, y),
+            lambda x, y: torch.stack([x, y]),
+        ),
+    ],
+)
+def test_a_node_of_two_batches_without_a_pass_reads_images(function):
+    function(*drawn(2))  # which torch computes
+    assert on_planes(function, *drawn(2)) is None
+
+
+def test_sizes_of_planes_are_those_of_their_images():
+    (x,) = drawn(1)
+    for function in (lambda x: x.shape, lambda x: x.size(), lambda x: x.size(2)):
+        assert on_planes(function, x) == function(x)

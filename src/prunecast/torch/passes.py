@@ -25,11 +25,13 @@ pooling kernel 15 us and the sum 8 us (H200, 2026-11-28); no size in between was
 """
 
 
-def into_planes(x: torch.Tensor, border: int, relu: bool, size: int, stride: int, padding: int) -> Planes:
+def into_planes(
+    x: torch.Tensor, border: int, relu: bool = False, size: int = 1, stride: int = 1, padding: int = 0
+) -> Planes:
     """Copy images (N, channels, height, width) into planes, after a ReLU if `relu` is set and a max pool.
 
-    `size`, `stride` and `padding` describe the max pool; 1, 1 and 0 mean no pooling. Raise BadInput if x is
-    not a tensor of images.
+    `size`, `stride` and `padding` describe the max pool; by default there is none. Raise BadInput if x is not
+    a tensor of images.
     """
     if not isinstance(x, torch.Tensor) or x.dim() != 4 or not x.numel():
         got = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
@@ -60,7 +62,7 @@ def _body(x: Planes) -> torch.Tensor:
     return x.data[layout.first : layout.first + layout.planes * layout.plane]
 
 
-def pooled(x: Planes, mode: str, size: int, stride: int, padding: int) -> Planes:
+def pooled(x: Planes, mode: str, size: int, stride: int = 1, padding: int = 0) -> Planes:
     """Return pooled images if `mode` is `max` or `average`; for `nearest`, images upsampled by `size`."""
     window = Window(mode, size, stride, padding)
     data = between_planes(x.data, x.layout, window)
@@ -73,7 +75,7 @@ def mean(x: Planes) -> torch.Tensor:
     Sparse linear layers of this package read this feature-major layout without a transpose.
     """
     if x.height == x.width <= MOST_AVERAGED:
-        one = pooled(x, "average", x.height, x.height, 0)
+        one = pooled(x, "average", x.height)
         return _body(one).unflatten(0, (x.channels, -1))[:, 0].t()[: x.n_images]
     sums = _body(x).unflatten(0, (x.channels, -1)).sum(1, dtype=torch.float32)  # borders are zeros
     return (sums * (1.0 / (x.height * x.width))).to(x.data.dtype).t()[: x.n_images]
@@ -88,9 +90,7 @@ def averaged_to(x: Planes, height: int, width: int) -> Planes:
     """Return images of `height` x `width` pixels, by adaptive average pooling."""
     if (x.height, x.width) == (height, width):
         return x
-    return into_planes(
-        functional.adaptive_avg_pool2d(as_images(x), (height, width)), x.border, False, 1, 1, 0
-    )
+    return into_planes(functional.adaptive_avg_pool2d(as_images(x), (height, width)), x.border)
 
 
 def flat(x: Planes) -> torch.Tensor:
@@ -108,7 +108,7 @@ def combined(x: Planes, y: Planes, name: str) -> Planes:
     function = _FUNCTIONS[name]
     if x[1:] == y[1:]:
         return x._replace(data=function(x.data, y.data))
-    return into_planes(function(as_images(x), as_images(y)), x.border, False, 1, 1, 0)
+    return into_planes(function(as_images(x), as_images(y)), x.border)
 
 
 def concatenated(*parts: Planes) -> Planes:
@@ -129,8 +129,8 @@ def resized(x: Planes, size: Any) -> Planes:
     height, width = (int(size), int(size)) if isinstance(size, int) else (int(side) for side in size)
     scale = height // x.height
     if (height, width) == (scale * x.height, scale * x.width):
-        return x if scale == 1 else pooled(x, "nearest", scale, 1, 0)
-    return into_planes(functional.interpolate(as_images(x), (height, width)), x.border, False, 1, 1, 0)
+        return x if scale == 1 else pooled(x, "nearest", scale)
+    return into_planes(functional.interpolate(as_images(x), (height, width)), x.border)
 
 
 # ---- nodes that these functions replace
@@ -237,7 +237,7 @@ def _of_pool(node: fx.Node, module: Any) -> Adder | None:
             return lambda given: given.call(pooled, "average", *own)
     if type(module) is nn.Upsample and module.mode == "nearest":
         scale = _side(module.scale_factor)
-        return None if scale is None else lambda given: given.call(pooled, "nearest", scale, 1, 0)
+        return None if scale is None else lambda given: given.call(pooled, "nearest", scale)
     if node.target is functional.interpolate and len(node.args) == 1:
         options = {key: value for key, value in node.kwargs.items() if value not in (None, False)}
         scale = options.pop("scale_factor", None)
@@ -245,7 +245,7 @@ def _of_pool(node: fx.Node, module: Any) -> Adder | None:
         if options.pop("mode", "nearest") != "nearest" or options:
             return None
         if size is None and scale is not None and float(scale).is_integer():
-            return lambda given: given.call(pooled, "nearest", int(scale), 1, 0)
+            return lambda given: given.call(pooled, "nearest", int(scale))
         is_known = isinstance(size, fx.Node) and scale is None
         return (lambda given: given.call(resized, given.value(size))) if is_known else None
     return None
