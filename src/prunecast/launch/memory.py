@@ -179,8 +179,7 @@ def _early_blocks(context: LaunchContext, early: float) -> int:
     gpu, blocks = context.gpu, context.plan.blocks
     if early == 0.0:
         return 0
-    prologue = max(context.prologue_under_preceding_cycles, 1.0)
-    brought = gpu.dram_bytes_per_s * prologue / gpu.clock_burst_hz[0]
+    brought = gpu.dram_bytes_per_s * context.prologue_under_preceding_cycles / gpu.clock_burst_hz[0]
     return int(min(early, blocks * brought / max(_ring_bytes(context), 1.0), blocks))
 
 

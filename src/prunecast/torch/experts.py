@@ -182,7 +182,7 @@ class SparseExperts(nn.Module):  # type: ignore[misc]
 
 def _experts_on_cpu(call: ExpertsCall) -> torch.Tensor:
     call.check()
-    each, rows = call.chosen.shape[-1], call.x.shape[-1]
+    each, rows = call.chosen.shape[1], call.x.shape[1]
     layers = [known_layer(plan, tiles, call.x.dtype, call.gpu) for _, tiles, plan in call.products]
     experts = layers[1].tiles.m // rows
     chosen, order = call.chosen.flatten().sort(stable=True)
