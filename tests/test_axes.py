@@ -60,3 +60,23 @@ def test_axes_of_a_part_write_the_whole_figure(tmp_path):
     axes.set_title("left")
     write_figure(axes, tmp_path / "both.svg")
     assert "<!-- right -->" in (tmp_path / "both.svg").read_text()
+
+
+def test_a_picture_in_a_notebook_has_the_pixels_of_its_file(tmp_path):
+    """A PNG begins with 16 bytes, then width and height in pixels."""
+    axes = new_axes(4.0, 3.0)
+    write_figure(axes, tmp_path / "a.png")
+    size = (400).to_bytes(4, "big") + (300).to_bytes(4, "big")
+    assert (tmp_path / "a.png").read_bytes()[16:24] == axes.figure._repr_png_()[16:24] == size
+
+
+def test_equal_figures_give_equal_bytes_without_dates_and_versions(tmp_path):
+    for name in ("a.svg", "b.svg", "a.png", "b.png"):
+        axes = new_axes()
+        axes.fill([0.0, 1.0, 1.0], [0.0, 0.0, 1.0], clip_on=True)
+        write_figure(axes, tmp_path / name)
+    for suffix in ("svg", "png"):
+        first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in "ab")
+        assert first == second
+        assert b"dc:date" not in first
+        assert b"Software" not in first

@@ -193,3 +193,15 @@ def test_patterns_lists_all_and_says_what_each_means(run):
     rows = {row["family"]: row for row in json.loads(run("patterns", "--json")[1])["patterns"]}
     assert all(len(rows[family]["meaning"].split()) > 2 for family in PATTERNS)
     assert rows["tile-wise"]["kernels"] == ["tile-wise", "stspmm", "small-n", "csr"]
+
+
+def test_peaks_of_gpus_are_those_that_nvidia_publishes(run):
+    """From the whitepaper of Turing: 320 tensor cores with 65 TFLOP/s of fp16, 320 GB/s and 4 MiB of L2."""
+    rows = {row["name"]: row for row in json.loads(run("gpus", "--json")[1])["gpus"]}
+    t4 = rows["t4"]
+    assert (t4["compute_capability"], t4["sm_count"], t4["l2_bytes"]) == (7.5, 40, 4 * 2**20)
+    assert t4["tensor_fp16_peak_flop_per_s"] == pytest.approx(65e12, rel=0.01)
+    assert t4["dram_peak_bytes_per_s"] == pytest.approx(320e9, rel=0.01)
+    assert rows["h200-sxm"]["compute_capability"] == 9.0
+    (line,) = (line for line in run("gpus")[1].splitlines() if line.startswith("t4 "))
+    assert line.split()[1:3] == ["7.5", "40"]

@@ -112,6 +112,37 @@ def test_an_sm_requests_less_when_its_blocks_end_one_by_one(demand_share, most, 
     assert stretched(found, most) == pytest.approx(cycles)
 
 
+SLOTS = st.lists(st.tuples(*[st.sampled_from([0.0, 0.25, 1.0, 3.0, 8.0])] * 3), min_size=1, max_size=5)
+
+
+@given(
+    slots=SLOTS.filter(lambda slots: max(map(max, slots)) > 1.0),
+    demand_share=st.sampled_from([0.0, 0.4, 1.0]),
+    quiet=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_shares_of_requests_do_not_depend_on_the_unit_of_time(slots, demand_share, quiet):
+    """In clocks that are 1000 times slower, each slot requests the same bytes in each interval."""
+    requested = np.arange(1.0, len(slots) + 1)
+
+    def ends(scale):
+        slot_finish = scale * np.array(slots)
+        unit = np.zeros(len(slots))
+        placed = Placement(
+            slot_finish=slot_finish,
+            sm=unit.astype(int),
+            unit_end=unit,
+            unit_wait=unit,
+            demand_share=demand_share,
+        )
+        return _slot_ends(placed, placed.sm_finish, requested, scale * quiet, scale * 0.25, 0.5)
+
+    short, long = ends(1e-3), ends(1.0)
+    np.testing.assert_allclose(short.share_of_work, long.share_of_work)
+    np.testing.assert_allclose(short.groups.share_of_work, long.groups.share_of_work)
+    np.testing.assert_allclose(1e3 * short.lasting, long.lasting)
+    assert short.share_of_work.sum() == pytest.approx(1.0)
+
+
 def test_blocks_that_wait_for_memory_get_the_same_rate():
     # Of 200 cycles of the chip, one block needs 0.67 per cycle, two blocks of another SM 0.33 each: these get
     # all they need, and the one gets 0.33. If both SMs had one block, both would slow down to three quarters

@@ -2,6 +2,7 @@
 
 import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -20,7 +21,7 @@ from prunecast.report.pictures import MeasuredPoint
 from prunecast.report.study import MOST_STUDIED, chosen_layers, study
 from prunecast.workload import ConvSettings
 from prunecast.workload.engines import Engine
-from prunecast.workload.layers import load_layers
+from prunecast.workload.layers import Skipped, load_layers
 
 BUNDLED = Path(__file__).parents[2] / "examples/stdlib_lm/weights.safetensors"
 SECTIONS = (
@@ -124,6 +125,23 @@ def test_names_are_text(page):
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page.replace("<wbr>", "")
     assert "\x1b" not in page
+    assert outline(page).tags.count("script") == 1
+
+
+def test_texts_of_every_origin_are_text(weights):
+    """Notes, reasons, names of files and titles of GPUs may come from files that others wrote."""
+    table = predict(weights, gpu="h200-sxm", tokens=256, kernels="dense", engine="model", crossovers=False)
+    evil = replace(
+        table,
+        predictions=(replace(table[1], note=f"a {EVIL}"),),
+        skipped=(Skipped(layer="plain", kernel=f"b {EVIL}", reason=f"c {EVIL}"),),
+        provenance=replace(table.provenance, source=f"d {EVIL}"),
+    )
+    point = MeasuredPoint(f"e {EVIL}", "dense", 1e-5, 1e-5, 1e-5, 2e-5)
+    gpu = replace(load_gpu("h200-sxm"), title=f"f {EVIL}")
+    page = render_page(evil, weights, gpu=gpu, measured=[point])
+    for name in "abcdef":
+        assert f"{name} &lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert outline(page).tags.count("script") == 1
 
 

@@ -228,3 +228,65 @@ def test_suites_are_told_apart_where_there_are_several(tmp_path):
     ]
     assert [summary.bias for summary in found.values()] == pytest.approx([0.1, -0.1, 0.0])
     assert suite_errors(rows[:1], records[:1], "simulator") == {}
+
+
+def section_of(page, title):
+    """Cells of the lines of a section's first table, without its head."""
+    lines = page.partition(f"## {title}\n")[2].partition("\n## ")[0].splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def measured(row, **changes):
+    return dataclasses.replace(row, measured=dataclasses.replace(row.measured, **changes))
+
+
+def test_groups_and_the_worst_rows_are_of_cases_to_judge(tmp_path):
+    """Only tokens and measured times are compared with those of dense products."""
+    own, longer = judged_row(10, 11, sparsity=0.5, n=16), judged_row(100, 90, sparsity=0.9, n=1024)
+    dense = judged_row(300, 360, kernel="dense", pattern="dense", sparsity=0.0, n=1024)
+    others = [judged_row(10, 20, use="fit"), dataclasses.replace(judged_row(10, 30), same_plan=False)]
+    write_report(validation_of(own, *others, dense, longer), tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    tiles = "own tile kernels", "simulator"
+    assert section_of(page, "By sparsity") == [
+        [*tiles, "30 to 60 %", "1", "10.0 %", "+10.0 %"],
+        [*tiles, "80 to 95 %", "1", "10.0 %", "-10.0 %"],
+    ]
+    assert section_of(page, "By tokens") == [
+        [*tiles, "1 to 64", "1", "10.0 %", "+10.0 %"],
+        [*tiles, "513 to 4096", "1", "10.0 %", "-10.0 %"],
+        ["dense", "simulator", "513 to 4096", "1", "20.0 %", "+20.0 %"],
+    ]
+    assert [line[:3] for line in section_of(page, "By measured time")] == [
+        [*tiles, "5 to 15 us"],
+        [*tiles, "50 to 200 us"],
+        ["dense", "simulator", "200 us and more"],
+    ]
+    worst = [(name, us, error) for name, *_, us, error, _ in section_of(page, "The worst ten (simulator)")]
+    assert worst == [
+        (dense.case.name, "300.0", "+20 %"),
+        *sorted([(own.case.name, "10.0", "+10 %"), (longer.case.name, "100.0", "-10 %")]),
+    ]
+
+
+def test_rows_that_do_not_count_are_left_out_with_their_reasons(tmp_path):
+    counted = judged_row(10, 11)
+    rows = [
+        counted,
+        dataclasses.replace(judged_row(20, 22), same_plan=False),
+        measured(judged_row(30, 33), marks=("throttled",)),
+        *(measured(judged_row(us, us), marks=("wrong", "spread")) for us in (40, 41, 42)),
+        *(measured(judged_row(us, us), seconds=None, marks=("skipped: no kernel",)) for us in (50, 51)),
+        dataclasses.replace(judged_row(60, 66), same_plan=False, predicted={}, note="unknown pattern"),
+    ]
+    write_report(validation_of(*rows), tmp_path / "page.md")
+    found = section_of((tmp_path / "page.md").read_text(), "Left out")
+    assert found[:2] == [["wrong; spread", "3"], ["skipped: no kernel", "2"]]
+    assert sorted(found[2:]) == [
+        ["not counted: measured with another plan than this version's", "1"],
+        ["not counted: throttled", "1"],
+        ["not counted: unknown pattern", "1"],
+    ]
+    write_report(validation_of(counted), tmp_path / "page.md")
+    assert "## Left out" not in (tmp_path / "page.md").read_text()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from prunecast.errors import BadInput
-from prunecast.validation.tolerance import error_bound
+from prunecast.validation.tolerance import OUTPUT_ROUNDOFF, OUTPUT_UNDERFLOW, error_bound
 
 STORED = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32}
 
@@ -58,3 +58,17 @@ def test_refusals():
         error_bound(one, one, 1, "fp8")
     with pytest.raises(BadInput, match="k must stay below"):
         error_bound(one, one, 2**22, "fp32")
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_storing_rounds_by_at_most_the_unit_roundoff_and_by_nearly_as_much(dtype):
+    exact = 1.0 + np.random.default_rng(4).random(10_000)
+    error = np.abs(exact.astype(STORED[dtype]).astype(np.float64) - exact) / exact
+    assert 0.95 * OUTPUT_ROUNDOFF[dtype] < error.max() <= OUTPUT_ROUNDOFF[dtype]
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_half_of_the_smallest_number_rounds_to_zero_and_a_little_more_does_not(dtype):
+    half = OUTPUT_UNDERFLOW[dtype]
+    assert STORED[dtype](half) == 0.0
+    assert float(STORED[dtype](1.01 * half)) == 2 * half

@@ -71,3 +71,20 @@ def test_only_maps_of_guided_patterns_belong_to_a_kernel():
     guided = [maker.map_of("w", "atp:16:guided", guide=guide, **options) for guide in (*guides, guides[0])]
     assert guided[0] is not guided[1]
     assert guided[0] is guided[2]
+
+
+@pytest.mark.parametrize("of_layer", [False, True])
+def test_maps_of_a_layer_are_held_until_the_next_layer_only_for_several_passes(of_layer):
+    """A map of 2:4 needs two bytes for each weight, so that maps of all layers must not be held."""
+    layers = {name: layer_of(name, m, 1.0) for name, m in (("a", 64), ("b", 32))}
+    maker = MapMaker(layers, "layer", of_layer=of_layer)
+
+    def made(name, pattern):
+        return maker.map_of(name, pattern, 0.5, natural=False)
+
+    first, second = made("a", "tile-wise:16"), made("a", "unstructured")
+    assert made("a", "unstructured") is second
+    assert (made("a", "tile-wise:16") is first) == of_layer
+    made("b", "unstructured")
+    assert made("a", "tile-wise:16") is not first
+    assert made("a", "unstructured") is not second

@@ -80,6 +80,15 @@ def test_uniform_points_are_those_of_a_loop(search):
         assert uniform_by_hand(search, "atp:.*", share)[0] > most_s
 
 
+def test_the_lowest_share_that_needs_a_time_meets_it(search):
+    """At the time of a share exactly, and just below: the times of these shares differ."""
+    seconds = [estimated_seconds(search, even_choice(search, "atp:.*", share)) for share in SHARES]
+    for share, most_s in zip(SHARES, seconds, strict=True):
+        lowest = SHARES[np.array(seconds) <= most_s][0]
+        (point,) = (each for each in uniform_points(search, most_s) if each.pattern == "tiles")
+        assert point.removed == lowest <= share
+
+
 def test_no_share_meets_a_time_of_nothing(search):
     assert [point.pattern for point in uniform_points(search, 1e-9)] == ["2:4"]
 

@@ -32,6 +32,7 @@ def grid_of(
     border: int = 1,
     second: int = 0,
     out: int | None = None,
+    batch: int = 8,
 ) -> ConvGrid:
     conv = ConvShape(
         channels=20,
@@ -41,7 +42,7 @@ def grid_of(
         kernel_w=size,
         stride=stride,
         padding=size // 2,
-        batch=8,
+        batch=batch,
     )
     return ConvGrid(conv=conv, border=border, second=second, border_out=out)
 
@@ -140,6 +141,13 @@ def test_without_wgmma(form: tuple[int, int], gpu: str, cubins: Path) -> None:
 )
 def test_filters_strides_and_borders(size: int, stride: int, border: int, cubins: Path) -> None:
     grid = grid_of(size=size, stride=stride, border=border)
+    check(plan_of(tiles_of(grid, 128, 128), grid.n, 128, 128, blocks=2), grid, cubins, run_tiles)
+
+
+@pytest.mark.parametrize(("size", "border"), [(3, 1), (3, 2)])
+def test_pixels_of_more_images_than_a_chunk_has(size: int, border: int, cubins: Path) -> None:
+    """The kernel copies the pixels of eight images at once, and a pixel of 24 in three chunks."""
+    grid = grid_of(height=4, size=size, border=border, batch=24)
     check(plan_of(tiles_of(grid, 128, 128), grid.n, 128, 128, blocks=2), grid, cubins, run_tiles)
 
 

@@ -99,6 +99,18 @@ def test_data_beside_the_model_is_found(tmp_path):
     np.testing.assert_array_equal(found["wk"].weights, constants_of(onnx_files.attention())["wk"].T)
 
 
+def test_data_without_an_offset_begin_with_their_file(tmp_path):
+    path = external(tmp_path, "a.data")
+    made = onnx.load(path, load_external_data=False)
+    (tensor,) = (each for each in made.graph.initializer if each.name == "wk")
+    del tensor.external_data[:]
+    tensor.external_data.add(key="location", value="wk.data")
+    values = constants_of(onnx_files.attention())["wk"]
+    (path.parent / "wk.data").write_bytes(values.tobytes() + bytes(8))
+    path.write_bytes(made.SerializeToString())
+    np.testing.assert_array_equal(read_weights(path, ["wk"]).layers["wk"].weights, values.T)
+
+
 @pytest.mark.parametrize("location", ["../a.data", "/etc/passwd", "", "missing.data"])
 def test_data_elsewhere_is_refused(tmp_path, location):
     (tmp_path / "a.data").write_bytes(bytes(10**6))

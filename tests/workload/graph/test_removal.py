@@ -112,6 +112,24 @@ def test_options_that_exclude_each_other_are_one_line(given, capsys, tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["predict"],
+        ["prune", "--latency", "60%", "-o", "OUT"],
+        ["prune", "--sparsity", "0.5", "-o", "OUT"],
+        ["search", "--latency", "60%"],
+    ],
+)
+def test_no_command_removes_parts_of_a_transposed_model(given, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, *others = given
+    assert main([command, "bert-small", "--remove", "widths:0.5", "--transpose", "x", *others]) == 2
+    told = capsys.readouterr().err
+    assert told == "prunecast: error: --remove widths:0.5 and --transpose x exclude each other\n"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_uneven_counts_are_those_of_removing_the_least_step_again_and_again(seed):
     draw = np.random.default_rng(seed)

@@ -207,3 +207,14 @@ def test_output_sides_of_convolutions(side: int, kernel: int, stride: int, out: 
 def test_bad_input(name: str, changed: dict[str, int]) -> None:
     with pytest.raises(BadInput):
         load_pass(name, Pass(**{"batch": 8, **changed}))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "falcon-7b", "falcon-40b"])
+def test_the_first_norm_reads_the_stream_once_and_writes_what_the_first_layer_reads(name: str) -> None:
+    shape = transformers()[name]
+    run = Pass(2, 3)
+    model = unfused_transformer(name, shape, run)
+    norm = model["norm0"]
+    (embedding,) = model.sources("norm0")
+    assert norm.elements_in == embedding.elements_out == shape.hidden * run.columns
+    assert norm.elements_out == norm.tensors_out * norm.elements_in
