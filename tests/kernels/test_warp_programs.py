@@ -108,16 +108,35 @@ def test_a_step_multiplies_the_whole_tile_and_only_kept_weights(columns):
 
 
 def test_cycles_that_are_fitted_per_16_columns_are_charged_for_each_of_them():
-    charged = {
-        (charge.name, ins.per_k16)
-        for v, order in CASES
-        for program in warp_programs(v, order)
-        for ins in program.step
-        for charge in ins.charges
-        if charge.name.endswith("per_k16")
-    }
-    assert {name for name, _ in charged} >= {"refill_wait_per_k16", "edge_wait_per_k16"}
-    assert all(is_repeated for _, is_repeated in charged)
+    charged: dict[tuple[str, str], set[float]] = {}
+    for v, order in CASES:
+        for program in warp_programs(v, order):
+            for ins in program.step:
+                for charge in ins.charges:
+                    each = 1.0 if ins.per_k16 else 16 / v.shape.block_k
+                    charged.setdefault((charge.name, program.role), set()).add(charge.times * each)
+    of_16_columns = {name: times for (name, _), times in charged.items() if name.endswith("per_k16")}
+    assert {*of_16_columns} >= {"refill_wait_per_k16", "edge_wait_per_k16", "wait_per_k16"}
+    # Waits of complete token ranges are subtracted where a range is incomplete
+    assert all(times <= {1.0, -1.0} for times in of_16_columns.values())
+
+
+@pytest.mark.parametrize("block_n", [64, 128, 256])
+def test_producers_need_as_long_for_a_k_step_with_few_columns(block_n):
+    """`tile_gather.cuh` copies zeros for columns that the step lacks."""
+    cases = [(v, order) for v, order in CASES if v.tensor_path == "wgmma" and order == "gather"]
+    cases = [(v, order) for v, order in cases if v.shape.block_n == block_n]
+    assert cases
+    for v, order in cases:
+        producer = bound_programs(v, order)[0]
+        assert producer.role == "producer"
+        every = [ins for ins in producer.step if ins.op is Op.ISSUE]
+        busy = {
+            columns: sum((i.amount + i.issue) * (columns // 16 if i.per_k16 else 1) for i in every)
+            for columns in range(16, v.shape.block_k + 1, 16)
+        }
+        assert len({*busy.values()}) == 1
+        assert busy[16] >= v.shape.block_k // 16 * 4
 
 
 def test_an_item_writes_its_tile_or_its_sums_once():
@@ -279,8 +298,10 @@ def test_blocks_of_a_list_read_their_next_item_before_they_multiply():
 def test_rounds_of_copies_that_are_asked_for_wait_for_the_port(choose):
     """Of equally wide forms the taller one, whose port has more to do; of 64 tokens next to nothing."""
     found = choose(toy_gpu(compute_capability=90), "fp16", 999)
-    steps = {v.shape[:2]: bound_programs(v, "gather")[0].step for v in found}
-    more = {shape: sum(i.amount for i in step if i.when is When.EDGE) for shape, step in steps.items()}
+    more = {}
+    for v in found:
+        cycles = sum(i.amount for i in bound_programs(v, "gather")[0].step if i.when is When.EDGE)
+        more[v.shape[:2]] = 16 * cycles / v.shape.block_k
     assert 0 < more[128, 64] < 20 < more[128, 128] < more[128, 256]
     taller = more.pop((256, 128))
     assert taller == 0 if choose is tile_configs else taller > more[128, 128]

@@ -144,6 +144,11 @@ class Charge(NamedTuple):
     """Field of `Instruction` that increases by `times` times the entry."""
 
 
+def scaled(charges: tuple[Charge, ...], times: float) -> tuple[Charge, ...]:
+    """Return the charges of `times` times as much work."""
+    return tuple(charge._replace(times=times * charge.times) for charge in charges)
+
+
 class Instruction(NamedTuple):
     """One instruction of a warp program.
 

@@ -22,7 +22,7 @@ from prunecast.kernels.small_n.configs import ColumnLoads, SmallConfig
 from prunecast.kernels.tile.programs.epilogue import copies
 from prunecast.patterns.tile_map import TileMap
 from prunecast.plan.kernel_plan import DTYPE_BYTES, KernelPlan
-from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When, scaled
 
 WAIT_TO_COPY = 34
 """Instructions of the tile kernel between its wait for the preceding launch and its first copy of B, as
@@ -157,7 +157,7 @@ def _first_rows(config: SmallConfig, n: int, element: int, rings: range, *, earl
             code += [_landed(config, n)._replace(ahead=ahead - 1)] * (ahead > 0)
         if ahead == 0 and early:
             rest = instructions - WAIT_TO_COPY
-            waits = _scaled(ask.charges, rest / instructions)
+            waits = scaled(ask.charges, rest / instructions)
             code.append(ask._replace(issue=_of_a_warp(config, rest), charges=waits))
         else:
             code.append(ask._replace(ahead=ahead))
@@ -183,12 +183,8 @@ def _asking(config: SmallConfig, n: int, instructions: int) -> Instruction:
     waits: tuple[Charge, ...] = (Charge("ask_wait"),)
     if config.by_words(n):
         waits = (Charge("ask_wait_by_words"), Charge("further_word_wait", config.copies_per_row(n) - 1))
-    waits = _scaled(waits, 1 / config.warps)
+    waits = scaled(waits, 1 / config.warps)
     return Instruction(Op.ISSUE, issue=_of_a_warp(config, instructions), per_k16=True, charges=waits)
-
-
-def _scaled(charges: tuple[Charge, ...], share: float) -> tuple[Charge, ...]:
-    return tuple(charge._replace(times=share * charge.times) for charge in charges)
 
 
 def _weights(config: SmallConfig, element: int) -> Instruction:

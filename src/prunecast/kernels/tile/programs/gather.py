@@ -8,7 +8,7 @@ store of C.
 
 from prunecast.kernels.tile.config import RUN, TileConfig
 from prunecast.kernels.tile.programs.epilogue import copies, end_of_item, sparse_end_of_item
-from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When
+from prunecast.plan.program import Charge, Code, Instruction, Op, WarpProgram, When, scaled
 
 PRODUCER_WARPS = 4
 """Producer warps, one warpgroup. Kind: CUDA source, `tile_producer.cuh`."""
@@ -60,21 +60,26 @@ def _producer(config: TileConfig, multicast: int) -> WarpProgram:
         leader=True,
         multicast=multicast,
     )
-    is_fp8, edge = config.dtype == "fp8", edge_waits(config)
+    is_fp8, groups = config.dtype == "fp8", config.shape.block_k // 16
     index_bytes = 16 * INDEX_BYTES // (RUN if is_fp8 else PRODUCER_WARPS)
     gathers = 1 if is_fp8 else copies(16 * row_bytes // PRODUCER_WARPS)
     indices_ahead = SPARSE_STAGES_AHEAD if config.is_sparse else STAGES_AHEAD
     # Per 16 columns a lane computes the address of one row with four instructions, and an offset for every
-    # copy. In fp8 one thread requests a box of the tokens for each run of columns
+    # copy. For columns that the last k-step lacks, it copies zeros, which reads no memory but takes as long.
+    # In fp8 one thread requests a box of the tokens for each run of columns
     boxes, rows = (
         Instruction(Op.ISSUE, issue=20, leader=True),
-        Instruction(Op.ISSUE, issue=4 + gathers, per_k16=True),
+        Instruction(Op.ISSUE, issue=groups * (4 + gathers)),
     )
-    issued = Charge("producer_instructions_per_k16", field="issue")
+    always = (*waits(config), Charge("producer_instructions_per_k16", field="issue"))
+    refill, edge = (Charge("refill_wait_per_k16"),), edge_waits(config)
     loop = (
-        Instruction(Op.ISSUE, issue=0, per_k16=True, charges=(*waits(config), issued)),
-        Instruction(Op.ISSUE, per_k16=True, when=When.REFILL, charges=(Charge("refill_wait_per_k16"),)),
-        *((Instruction(Op.ISSUE, per_k16=True, when=When.EDGE, charges=edge),) if edge else ()),
+        Instruction(Op.ISSUE, issue=0, charges=scaled(always, groups)),
+        *(
+            Instruction(Op.ISSUE, issue=groups, when=when, charges=scaled(charges, groups))
+            for when, charges in ((When.REFILL, refill), (When.EDGE, edge))
+            if charges
+        ),
     )
     # In `tile_producer.cuh` a bulk copy brings column indices into shared memory, with the weights of the
     # stage that was last in the same slot, and for steps of later items too. Here a warp loads them into
@@ -144,7 +149,7 @@ def edge_waits(config: TileConfig) -> tuple[Charge, ...]:
         Charge("edge_wait_per_round", config.shape.block_n / 64),
         Charge("edge_port_share", config.share_bytes_per_k16 / PORT_BYTES),
         Charge(of_operands, operands / PORT_BYTES),
-        *(charge._replace(times=-charge.times) for charge in replaced),
+        *scaled(replaced, -1.0),
     )
 
 
