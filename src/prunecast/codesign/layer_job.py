@@ -6,7 +6,7 @@ predicted.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -73,11 +73,11 @@ class LayerJob:
     sparsity: float | None
     strict: bool
     tokens: int
-    experts_per_token: int = 2
-    holds_plans: bool = True
-    candidates_of: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
+    experts_per_token: int
+    holds_plans: bool
+    candidates_of: Mapping[str, tuple[Candidate, ...]]
     """Layer -> kernels to compare instead of `candidates`, if the weights were pruned with a recipe."""
-    for_losers: Engine | None = None
+    for_losers: Engine | None
     """Engine for kernels that cannot be the fastest (see `LOSES`); None to use `engine` for all kernels."""
 
     @property

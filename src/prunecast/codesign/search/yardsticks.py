@@ -99,7 +99,6 @@ def _even_places(search: ModelSearch, patterns: str, share: float) -> dict[str, 
     for layer, options in search.options.items():
         allowed = np.abs(1.0 - options.kept / options.kept[0] - share) <= NEAR
         allowed &= options.matching(patterns)
-        allowed[0] = False
         places[layer] = 0, int(np.argmin(np.where(allowed, options.seconds, np.inf))) if allowed.any() else 0
     return places
 
