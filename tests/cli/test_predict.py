@@ -295,3 +295,15 @@ def test_tensors_that_are_skipped_are_named_where_notes_are_cut():
     assert "skipped: config.json: model_type is not known" in lines
     assert len(lines) == MOST_NOTES + 1
     assert lines[-1] == "... and 1 more notes, see --json"
+
+
+@pytest.mark.parametrize(("pruned", "words"), [(20e9, "20.0 GB fits"), (25e9, "25.0 GB does not either")])
+def test_the_line_about_a_model_that_does_not_fit_tells_whether_the_pruned_one_does(pruned, words):
+    from prunecast.cli.model_page import misfit
+    from prunecast.workload.memory import PassMemory
+
+    dense, best = (PassMemory(batch=1, weights=size, cache=0.0, activations=0.0) for size in (30e9, pruned))
+    assert [*misfit(dense, best, 24e9)] == [
+        f"DOES NOT FIT: dense needs 30.0 GB of 24.0 GB (pruned {words}); times are as if it did"
+    ]
+    assert [*misfit(best, best, 30e9)] == []

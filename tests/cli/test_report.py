@@ -1,5 +1,6 @@
 """`prunecast report`."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,8 @@ from tests.validation.tiny_run import CASE, HEADER
 def test_it_writes_one_page(run, model, tmp_path):
     code, out, err = run("report", model, "-o", "page.html", "--tokens", 256, "--engine", "model")
     assert code == 0, err
-    assert out.startswith("page.html: ")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.fullmatch(rf"page\.html: \d\.\d\dx over dense, {len(page) / 1000:.0f} kB\n", out)
     assert page.startswith("<!DOCTYPE html>")
     assert "256 tokens, model, burst" in page
     assert "[bold]a[/].weight" in page.replace("<wbr>", "")

@@ -345,6 +345,18 @@ def test_changes_are_those_that_a_layer_has_left_to_make():
         assert changed <= set(names)
 
 
+@pytest.mark.parametrize(
+    ("n", "apart", "is_copied"),
+    [(64, None, False), (96, 128, False), (100, 128, True), (128, None, False), (129, 192, True)],
+)
+def test_rows_between_lines_can_be_padded_and_then_need_no_copy(n, apart, is_copied):
+    """A line has 64 tokens of fp16. Rows of 100 and 129 tokens are copied: 16 does not divide their bytes."""
+    changes = [change for change in changes_of(tile_map([64], k=128), n=n) if "tokens apart" in change]
+    end = ": nothing is copied" * is_copied
+    wanted = f"rows of B and C that are {apart} tokens apart, padding behind the {n}{end}"
+    assert changes == ([] if apart is None else [wanted])
+
+
 @pytest.mark.parametrize("pattern", [None, "2:4", "unstructured"])
 def test_a_speedup_is_over_dense_whichever_kernel_is_explained(pattern):
     asked = {"gpu": "h200-sxm", "tokens": 256, "engine": "model", "pattern": pattern}

@@ -239,8 +239,11 @@ def test_the_timeline_shows_each_warp_of_the_sm(table):
     warps = table[1].plan.resources.threads // 32
     assert sum(label.startswith("block 0 warp") for label in labels) == warps
     assert any(label.startswith("tensor") for label in labels)
-    latest = max(path.get_extents().x1 for bars in axes.collections for path in bars.get_paths())
-    assert 0 < latest <= table[1].latency_us
+    boxes = [path.get_extents() for bars in axes.collections for path in bars.get_paths()]
+    assert 0 < max(box.x1 for box in boxes) <= table[1].latency_us
+    last, first = axes.get_ylim()  # the first line is on top, and no bar is cut off
+    assert first < min(box.y0 for box in boxes) <= 0
+    assert len(labels) - 1 <= max(box.y1 for box in boxes) < last
 
 
 def test_the_legend_of_a_timeline_explains_the_colours_of_its_bars(table):

@@ -16,6 +16,11 @@ def count(name, threads, registers=16, shared=0):
     return occupancy(resources, GPUS[name])
 
 
+def test_blocks_of_one_thread_fit_as_often_as_blocks_of_one_warp():
+    for name in GPUS:
+        assert count(name, 1) == count(name, 32)
+
+
 class TestPrintedExamples:
     def test_best_practices_guide(self):
         # CUDA C++ Best Practices Guide, "Calculating Occupancy", compute capability 7.0, 37 registers:

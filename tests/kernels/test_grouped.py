@@ -206,3 +206,12 @@ def test_bad_groups_are_refused():
         dataclasses.replace(plan, work=same_tokens)
     with pytest.raises(PlanDoesNotFit, match="3 experts need all of 256 rows"):
         dataclasses.replace(plan, experts=3)
+
+
+@pytest.mark.parametrize("kernel", GROUPED)
+def test_weights_of_experts_without_tokens_are_not_read(kernel):
+    maps = expert_maps(5, 192, 320)
+    kept = [int(each.mask().sum()) for each in maps]
+    share = (kept[1] + kept[3] + kept[4]) / sum(kept)
+    assert plan_of(kernel, maps, (0, 12, 0, 16, 4)).read_share == pytest.approx(share, rel=1e-12)
+    assert plan_of(kernel, maps, (1, 12, 2, 16, 4)).read_share == 1.0

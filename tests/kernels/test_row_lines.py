@@ -15,6 +15,7 @@ from prunecast.plan.misaligned import (
     copied_row_bytes,
     gather_line_cost,
     in_sector_share,
+    planned_tokens,
     row_bytes_of,
     store_cost,
     two_line_share,
@@ -153,3 +154,12 @@ def test_the_dearest_gather_says_what_rows_cost(costs):
     step = (*(Instruction(Op.GATHER_B, 64, line_cost=cost) for cost in costs), Instruction(Op.FMA))
     program = WarpProgram(role="w", warps=1, step=step)
     assert gather_line_cost((program,)) == max([1.0, *(cost / WHOLE_LINES for cost in costs)])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "planned"),
+    [(1, 1), (2, 8), (8, 8), (9, 16), (57, 64), (64, 64), (65, 128), (128, 128), (129, 192), (1000, 1024)],
+)
+def test_plans_in_torch_are_for_whole_words_of_few_tokens_and_whole_lines_of_many(tokens, planned):
+    """Eight elements of two bytes are a word of 16 bytes, 64 are a line of L2."""
+    assert planned_tokens(tokens) == planned

@@ -12,7 +12,7 @@ FREE = Straggler(SHARE, MOST, 0.0, START)
 
 
 def test_the_last_of_equal_blocks_is_late_with_their_number_and_their_time_up_to_a_bound() -> None:
-    for own, scale in ((5000.0, 90.0), (10_000.0, 180.0), (60_000.0, MOST)):
+    for own, scale in ((25.0, 0.45), (5000.0, 90.0), (10_000.0, 180.0), (60_000.0, MOST)):
         assert straggler_cycles(np.full(64, START + own), FREE) == pytest.approx(scale * np.log(64))
 
 

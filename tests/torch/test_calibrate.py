@@ -10,6 +10,7 @@ from prunecast.errors import BadInput
 from prunecast.patterns import parse_pattern
 from prunecast.patterns.calibration import Calibration, read_calibration
 from prunecast.torch import input_moments, input_squares, layer_costs, sparsify, update_weights
+from prunecast.torch.calibrate import _weighted_norms
 
 
 def model():
@@ -102,3 +103,20 @@ def test_squares_by_loss_let_layers_compete_by_what_they_lose():
             removed[name], lost[name] = importance.sum(where=~mask), lost_alone(made, name, mask, x)
     shares = [removed[name] / lost[name] for name in lost]
     assert shares[0] == pytest.approx(shares[1], rel=1e-3)
+
+
+class Scaling(torch.nn.Module):
+    """Experts that multiply x by their index and 1."""
+
+    def forward(self, x, chosen, weights):
+        return ((chosen + 1) * weights).sum(1, keepdim=True) * x
+
+
+def test_experts_are_as_important_as_the_weighted_norms_of_their_outputs():
+    """Tokens of norms 5, 10 and 0 choose two of three experts each."""
+    x = torch.tensor([[3.0, 4.0], [6.0, -8.0], [0.0, 0.0]])
+    chosen = torch.tensor([[0, 2], [2, 1], [0, 1]])
+    weights = torch.tensor([[0.5, 0.25], [0.75, 0.125], [1.0, 1.0]])
+    found = _weighted_norms(Scaling(), x, chosen, weights)
+    wanted = {0: [0.5 * 5, 0.0], 1: [0.125 * 2 * 10, 0.0], 2: [0.25 * 3 * 5, 0.75 * 3 * 10]}
+    assert {expert: norms.tolist() for expert, norms in found.items()} == wanted

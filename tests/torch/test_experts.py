@@ -1,11 +1,21 @@
 """Experts in three-dimensional parameters, packed as matrices below each other."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
+
+from prunecast.patterns import TileMap
 
 torch = pytest.importorskip("torch")
 
 from prunecast.torch import sparsify  # noqa: E402
-from prunecast.torch.experts import SparseExperts, find_experts  # noqa: E402
+from prunecast.torch.experts import (  # noqa: E402
+    SparseExperts,
+    are_of_experts,
+    find_experts,
+    per_token,
+)
 
 EXPERTS, HIDDEN, WIDTH = 5, 48, 32
 OPTIONS = {"gpu": "h200-sxm", "max_tokens": 256, "few_tokens": False, "quiet": True}
@@ -148,3 +158,63 @@ def test_tiles_across_experts_stay_dense():
     assert done.layers == ("linear",)
     assert "experts.down_proj: wanted tiles inside of experts" in done.left
     assert isinstance(model["experts"], Experts)
+
+
+@pytest.mark.parametrize(("config", "wanted"), [(4, 4), (5, 5), (6, 5), (None, 2), ("many", 2)])
+def test_launches_are_prepared_for_the_experts_per_token_of_the_configuration(config, wanted):
+    experts = Experts()
+    assert per_token(experts, EXPERTS) == 2
+    experts.config = SimpleNamespace(num_experts_per_tok=config)
+    assert per_token(experts, EXPERTS) == wanted
+    assert per_token(experts, 1) == 1
+
+
+def tiles_of(*rows):
+    """Tiles with these rows, each with the first column, of a matrix of 12 rows."""
+    counts = np.cumsum([0, *map(len, rows)])
+    return TileMap(
+        m=12,
+        k=8,
+        row_start=counts.astype(np.int32),
+        row_index=np.concatenate(rows).astype(np.int32),
+        column_start=np.arange(len(rows) + 1, dtype=np.int32),
+        column_index=np.zeros(len(rows), np.int32),
+        pattern="tile-wise:4",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "experts", "are"),
+    [
+        ([range(0, 4), range(4, 8), range(8, 12)], 3, True),
+        ([range(0, 4), range(4, 8), range(8, 12)], 1, True),
+        ([[1, 0, 3, 2], [7, 6], [4, 5], range(8, 12)], 3, True),
+        ([range(0, 4), range(4, 8), range(8, 12)], 2, False),  # the second tile has rows of both
+        ([range(0, 4), range(8, 12), range(4, 8)], 3, False),  # experts in another order
+        ([range(0, 4), range(4, 8)], 3, False),  # rows that are in no tile
+    ],
+)
+def test_tiles_are_of_experts_if_each_has_rows_of_one_and_experts_ascend(rows, experts, are):
+    assert are_of_experts(tiles_of(*map(list, rows)), experts) == are
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden", "found"), [(32, 48, True), (24, 40, True), (20, 48, False), (32, 44, False)]
+)
+def test_widths_of_experts_are_multiples_of_eight(width, hidden, found, monkeypatch):
+    monkeypatch.setitem(globals(), "WIDTH", width)
+    monkeypatch.setitem(globals(), "HIDDEN", hidden)
+    assert bool(find_experts(model_of(Experts()))) == found
+
+
+def test_experts_are_found_by_what_they_compute_and_need_an_activation_and_matrices():
+    class Flat(Experts):
+        def __init__(self):
+            super().__init__()
+            self.down_proj = torch.nn.Parameter(self.down_proj.detach().flatten(0, 1))
+
+    assert find_experts(model_of(Flat())) == []
+    unknown = Experts()
+    del unknown.act_fn
+    assert find_experts(model_of(unknown)) == []
+    assert [each.name for each in find_experts(Experts())] == [""]

@@ -405,3 +405,13 @@ def test_weights_that_the_planned_tiles_do_not_hold_are_refused(tmp_path):
     with pytest.raises(BadInput, match="0: wanted zeros outside of the recipe's tiles, got 1 weight"):
         sparsify(made, out, **OPTIONS)
     assert unchanged(made)
+
+
+def test_layers_with_few_zeros_stay_dense_with_their_share_of_zeros():
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64, bias=False) for _ in range(3))).half()
+    with torch.no_grad():
+        model[0].weight[:, :48] = 0.0  # 75 %
+        model[1].weight[:, :16] = 0.0  # 25 %
+    done = sparsify(model, PATTERN, **OPTIONS)
+    assert done.layers == ("0",)
+    assert done.left == ("1: 25% sparse, dense is faster", "2: 0% sparse, dense is faster")

@@ -80,6 +80,8 @@ def test_each_place_gets_a_column_of_its_expert(loads, block_n, cubins):
 
 
 def test_more_experts_than_threads_are_refused():
+    assert MOST_EXPERTS == 1024
+    assert route_tokens(8, 2, 1024, 8)
     with pytest.raises(BadInput, match="at most 1024 experts, got 1025"):
         route_tokens(8, 2, 1025, 8)
 

@@ -77,6 +77,24 @@ def test_a_tile_operator_enqueues_the_product_and_rows_in_no_tile(monkeypatch, o
         assert len(driver.launched) == 2 * (turn + 1)
 
 
+@pytest.mark.parametrize(
+    ("options", "built"),
+    [({}, ("none", False)), ({"bias": True}, ("none", True)), ({"activation": "gelu"}, ("gelu", False))],
+)
+def test_rows_in_no_tile_get_bias_and_activation_as_the_others(options, built, monkeypatch, on_host):
+    """Without a bias its address is zero, which no kernel may read."""
+    asked = []
+
+    def build_fill(dtype, activation, *, bias):
+        asked.append((dtype, activation, bias))
+        return ctypes
+
+    monkeypatch.setattr(device_operator, "build_fill", build_fill)
+    plan = plan_of(ragged_map(128), 200, 128, 128)
+    TileOperator(plan, TileOperator.records(plan), device=0, **options)
+    assert asked == [("fp16", *built)]
+
+
 def test_an_operator_of_few_tokens_begins_b_at_whole_words(monkeypatch, on_host):
     driver = install(monkeypatch, SMALL_ARGS.itemsize)
     plan = fastest_plan("small-n", ragged_map(128), 7, "fp16", load_gpu("h200-sxm"))

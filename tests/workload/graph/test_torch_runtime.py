@@ -304,6 +304,22 @@ def test_a_layer_norm_of_more_features_than_a_block_holds_loops() -> None:
     assert twice > 1.5 * looped
 
 
+def test_a_looping_norm_computes_whole_steps_of_2048_features() -> None:
+    """One feature more adds little to the time, except the first one of another step."""
+
+    def more_s(features: int) -> float:
+        fewer, more = (
+            seconds_of(Operation(name="x", kind="normalise", elements_in=n, elements_out=n, features=each))
+            for each in (features - 1, features)
+            for n in (4096 * each,)
+        )
+        return more - fewer
+
+    for within in (1026, 2048, 2050, 4096):
+        for first in (2049, 4097):
+            assert 0.0 < 100 * more_s(within) < more_s(first)
+
+
 def test_a_decode_with_a_padded_cache_reads_a_mask() -> None:
     plain, padded = (parse_workload(f"decode:16@143{end}")[0] for end in ("", "/padded"))
     shape = transformers()["llama-2-7b"]
