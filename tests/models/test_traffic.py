@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from prunecast.launch import launch_context
 from prunecast.launch.memory import memory_rules, rows_read
-from prunecast.models.amount_loops import Pace, unread_shares
 from prunecast.models.amounts import plan_amounts
 from prunecast.models.terms import Quantity
 from prunecast.models.traffic import columns_of_tiles, plan_traffic, rows_drawn_from
@@ -123,13 +122,16 @@ def test_rows_that_the_waves_between_did_not_use_are_evicted():
 def test_rows_of_other_token_ranges_do_not_compete_for_l2():
     # A wave reads one range of tokens, 32 KiB of B, by two tiles that drift apart: L2 holds 20 KiB. Blocks of
     # the next range start when the short block of a wave ends, and read for some of the time in which it did
+    tiles = replace(tile_map([256, 64], 256), column_index=np.append(np.arange(256), np.arange(0, 256, 4)))
     one, four = (
-        traffic_of(hand_plan([256, 64], 64 * ranges), 2, l2_usable_bytes=20 * KIB).waves.read_bytes
+        traffic_of(
+            replace(hand_plan([256, 64], 64 * ranges), tiles=tiles), 2, l2_usable_bytes=20 * KIB
+        ).waves.read_bytes
         for ranges in (1, 4)
     )
     weights = (256 + 64) * 64 * 2
     assert one[0] - weights > 32 * KIB  # the second tile finds some of its rows
-    assert four == pytest.approx(one[0], rel=0.01)
+    assert four == pytest.approx(one[0], rel=0.03)  # 16 reads of a wave are compared
 
 
 def test_a_little_less_l2_brings_no_jump():
@@ -163,49 +165,6 @@ def test_slices_that_begin_elsewhere_in_a_tile_read_weights_again():
     traffic = traffic_of(plan, 2, l2_usable_bytes=20 * KIB)
     assert traffic.a_bytes == 32 * KIB
     assert traffic.read_again_bytes == pytest.approx(32 * KIB, rel=1e-6)
-
-
-@settings(deadline=None)
-@given(data=st.data())
-def test_unread_shares_are_those_of_a_slow_twin(data):
-    count, number = data.draw(st.integers(1, 7)), st.integers(0, 40)
-    start = np.array([float(data.draw(number)) for _ in range(count)])
-    stop = start + [float(data.draw(st.integers(1, 40))) for _ in range(count)]
-    kept = stop + [float(data.draw(number)) for _ in range(count)]
-    begin = np.array([float(data.draw(number)) for _ in range(count)]) - start
-    columns, key = (np.array([data.draw(st.integers(0, 2)) for _ in range(count)]) for _ in range(2))
-    share = np.array([data.draw(st.floats(0.0, 0.9)) for _ in range(3)])[columns]
-    pace = Pace(
-        begin,
-        start,
-        stop,
-        kept,
-        columns,
-        np.log1p(-share),
-        np.zeros((2, count)),
-        np.zeros(count),
-    )
-    windows = np.geomspace(2.0, 64.0, 6)
-    sample, found = np.arange(count), np.zeros((count, 6))
-    keys = np.unique(key, return_inverse=True)[1]
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(keys))))
-    order = np.lexsort((columns, keys))
-    unread_shares(pace, sample, order, bounds, keys, 2, windows, found)
-    for i in range(count):
-        for place, window in enumerate(windows):
-            of_points = []
-            for passed in (0.25, 0.75):
-                at, absent = start[i] + passed * (stop - start)[i], {}
-                for j in range(count):
-                    there = at * kept[j] / kept[i]
-                    gap = begin[i] + at - begin[j] - there
-                    later = gap < 0.0 or (gap == 0.0 and j > i)
-                    if i == j or key[i] != key[j] or not start[j] <= there < stop[j] or later:
-                        continue
-                    if gap <= window * (1.0 + 1e-6):  # tiles with the same columns count once
-                        absent[columns[j]] = 0.0 if columns[i] == columns[j] else 1.0 - share[j]
-                of_points.append(np.prod(list(absent.values())))
-            assert found[i, place] == pytest.approx(np.mean(of_points), abs=1e-6)
 
 
 @settings(deadline=None)

@@ -156,23 +156,19 @@ class RowsOfItems(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Fractions of an item's data that other items have not read shortly before it, each (items,) float64.
+    """Fractions of an item's data that L2 does not contain when the item needs them, each (items,) float64.
 
-    All are -1 if whole waves decide what L2 holds (`traffic._wave_reads` says when). `weights` can be -1 for
-    tiles that are not split. If warps wait for no data, `rows` covers only items of the same wave,
-    and `new_rows` is -1.
+    All are -1 if whole waves decide what L2 holds, see `traffic._wave_reads`.
     """
 
     weights: FloatArray
-    """Fraction of the weights that L2 does not contain when the item needs them."""
+    """Fraction of the weights."""
     rows: FloatArray
-    """Fraction of the rows of B that L2 does not contain when the item needs them."""
-    new_rows: FloatArray
-    """Fraction of the rows of B that no item has read before; -1 if the order of reads is not known."""
+    """Fraction of the rows of B."""
 
 
 @njit()
-def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_keys, out):
+def fetch_again(run, a_key, a_bytes, once, b, c_bytes, capacity, unread, a_keys, out):
     """Return the bytes of A and B that DRAM reads again because L2 has evicted them.
 
     The docstring of `traffic._wave_reads` describes the model. A piece of A is the packed weights of one tile
@@ -184,7 +180,8 @@ def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_key
     run : `traffic._RunOrder`: items in execution order, in which their waves ascend, and the wave of each
     a_key : (items,) int64, number of the piece of A that an item reads, 0 <= key < a_keys
     a_bytes : (items,) float64, bytes of that piece
-    a_once : bytes of all pieces if DRAM reads each weight once; pieces can overlap
+    once : bytes of all pieces if DRAM reads each weight once; pieces can overlap. If `unread` is known, also
+        the bytes of all rows of B
     b : `RowsOfItems`
     c_bytes : (items,) float64, bytes of C that the item writes
     capacity : usable bytes of L2
@@ -199,8 +196,7 @@ def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_key
     # item of a wave uses its pieces from the begin of the wave to its end.
     a_mark, b_mark = np.zeros(a_keys), np.zeros(segments)
     in_wave, in_cache, ever = np.zeros(segments), np.zeros(segments), np.zeros(segments)
-    cached = np.zeros(segments)  # `in_cache` when the wave begins
-    touched, at_begin, again = 0.0, 0.0, -a_once
+    touched, at_begin, again = 0.0, 0.0, -once
     this_wave = np.int64(-1)
     for i in run.order:
         a, key, w = a_key[i], b.key[i], run.wave[i]
@@ -227,17 +223,12 @@ def fetch_again(run, a_key, a_bytes, a_once, b, c_bytes, capacity, unread, a_key
                 b_wave[key, s] = w
                 b_mark[key, s] = at_begin
                 in_wave[key, s] = 0.0
-                cached[key, s] = in_cache[key, s]
             covered = min(b.stop[i], s + 1.0) - max(b.start[i], float(s))
             share = covered * b.density[i]
             fetched, first = (1.0 - in_cache[key, s]) * share, (1.0 - ever[key, s]) * share
             ever[key, s] += first
             if unread.rows[i] >= 0.0:
-                fetched = unread.rows[i] * share
-                if unread.new_rows[i] >= 0.0:
-                    first = unread.new_rows[i] * share
-                else:
-                    fetched = max((1.0 - cached[key, s]) * fetched, first)
+                fetched, first = unread.rows[i] * share, 0.0
             missed += fetched
             wanted += share
             new_in_wave = (1.0 - in_wave[key, s]) * share
@@ -260,10 +251,11 @@ class Pace(NamedTuple):
     """(items,) first kept column of the item, counted in its tile."""
     stop: FloatArray
     """(items,) end of its kept columns."""
-    kept: FloatArray
-    """(items,) kept columns of the item's tile."""
     columns: IntArray
     """(items,) number that is equal for tiles with the same columns."""
+    kept_before: FloatArray
+    """(bounds, numbers) kept columns of the tiles with each number of `columns` before each bound. The bounds
+    divide the columns of A into equal parts."""
     log_absent: FloatArray
     """(items,) logarithm of the fraction of the rows that the item's tile drops."""
     read_bytes: FloatArray
@@ -272,60 +264,102 @@ class Pace(NamedTuple):
     """(items,) bytes of C that the item writes."""
 
 
-@inner()
-def _window_of(gap, windows, ratio):
-    """Return the number of the shortest window that contains a gap; the number of windows if none does."""
-    if gap <= windows[0]:
-        return 0
-    return int(min(np.ceil(np.log(gap / windows[0]) / ratio - 1e-9), float(windows.size)))
+class SampledReads(NamedTuple):
+    """Reads of a launch, each of which stands for equally many bytes of weights and rows of B."""
+
+    item: IntArray
+    """(reads,) item that reads."""
+    passed: FloatArray
+    """(reads,) kept columns of the tile before the one that is read."""
+    place: FloatArray
+    """(reads,) column of A that is read, in the parts of `Pace.kept_before`."""
+    begin: FloatArray
+    """(reads,) time at which the item begins to read the bytes for which this read stands."""
+    end: FloatArray
+    """(reads,) time at which it has read them."""
+    read_bytes: FloatArray
+    """(2, reads) bytes of weights and of rows of B for which the read stands."""
 
 
 @njit()
-def unread_shares(pace, sample, order, bounds, key, points, windows, out):
-    """Compute the fraction of its data that an item is the first to read within a window of time.
+def count_before(columns, starts, tiles, bounds, out):
+    """Count the columns of each of `tiles` that are below each bound, (bounds, tiles).
 
-    Two items pass a row of B at times that differ by the distance of the columns that they have passed. If
-    this is at most the window, the later one finds the row in L2, if the tile of the earlier one keeps it.
+    Parameters
+    ----------
+    columns, starts : `TileMap.column_index` and `column_start`
+    tiles : (tiles,) int64
+    bounds : (bounds,) float64, ascending
+    out : (bounds, tiles) float64; receives the counts
+    """
+    for n, tile in enumerate(tiles):
+        out[:, n] = np.searchsorted(columns[starts[tile] : starts[tile + 1]], bounds)
+
+
+@inner()
+def _window_of(gap, windows):
+    """Return the number of the shortest window that contains a gap; the number of windows if none does."""
+    first, after = 0, windows.size
+    while first < after:
+        middle = (first + after) // 2
+        if windows[middle] < gap:
+            first = middle + 1
+        else:
+            after = middle
+    return first
+
+
+@njit()
+def unread_shares(pace, reads, order, bounds, key, windows, out):
+    """Compute the probability that nothing has read the same data within a window of time before a read.
+
+    Two items pass a row of B at times that differ by the distance of the kept columns that they have passed.
+    If this is at most the window, the later one finds the row in L2, if the tile of the earlier one keeps it.
     Tiles keep rows independently, unless they have the same columns: of these the last one counts.
 
     Parameters
     ----------
     pace : `Pace`
-    sample : (samples,) int64, items for which the fraction is computed
+    reads : `SampledReads`
     order, bounds : items sorted by key and columns, and the first of each key in this order
     key : (items,) int64, number of the token range (for rows of B) or of the tile (for weights). Only items
         with the same key read the same data
-    points : number of columns of an item that are compared
     windows : (windows,) float64, ascending by equal ratios
-    out : (samples, windows) float64, all zero; receives the fractions
+    out : (reads, windows) float64, all zero; receives the probabilities
     """
-    logs, last = np.zeros(windows.size + 1), windows.size - 1
-    ratio = np.log(windows[last] / windows[0]) / last
+    logs = np.zeros(windows.size + 1)
     # The innermost loop compares an item with all items of its key: read their fields in sequence
     begin, start, stop = pace.begin[order], pace.start[order], pace.stop[order]
-    kept, columns, log_absences = pace.kept[order], pace.columns[order], pace.log_absent[order]
-    for n, i in enumerate(sample):
-        first, after = bounds[key[i]], bounds[key[i] + 1]
-        for p in range(points):
-            at = pace.start[i] + (p + 0.5) / points * (pace.stop[i] - pace.start[i])
-            now = pace.begin[i] + at
-            logs[:] = 0.0
-            nearest, group, log_absent = np.inf, np.int64(-1), 0.0
-            for q in range(first, after):
-                if columns[q] != group:
-                    if nearest < np.inf:
-                        logs[_window_of(nearest, windows, ratio)] += log_absent
-                    nearest, group = np.inf, columns[q]
-                    log_absent = NEVER_ABSENT if pace.columns[i] == group else log_absences[q]
-                # Column of item j with the same data, and the time since it passed this column
-                j, there = order[q], at * kept[q] / pace.kept[i]
-                gap = now - begin[q] - there
-                later = gap < 0.0 or (gap == 0.0 and j > i)
-                if i != j and not later and start[q] <= there < stop[q]:
-                    nearest = min(nearest, gap)
-            if nearest < np.inf:
-                logs[_window_of(nearest, windows, ratio)] += log_absent
-            _add_unread(logs, 1.0 / points, out[n])
+    columns, log_absences = pace.columns[order], pace.log_absent[order]
+    whole = pace.kept_before[-1]
+    for n, i in enumerate(reads.item):
+        own, inside = pace.columns[i], reads.place[n] % 1.0
+        below, above = pace.kept_before[int(reads.place[n])], pace.kept_before[int(reads.place[n]) + 1]
+        now = pace.begin[i] + reads.passed[n]
+        logs[:] = 0.0
+        nearest, group, log_absent, there = np.inf, np.int64(-1), 0.0, 0.0
+        for q in range(bounds[key[i]], bounds[key[i] + 1]):
+            if begin[q] + start[q] > now:
+                continue
+            if columns[q] != group:
+                if nearest < np.inf:
+                    logs[_window_of(nearest, windows)] += log_absent
+                nearest, group = np.inf, columns[q]
+                # Kept columns that tiles of this group have passed when they read the same column of A
+                there = below[group] + inside * (above[group] - below[group])
+                log_absent = log_absences[q]
+                if group == own:
+                    there, log_absent = reads.passed[n], NEVER_ABSENT
+            # In this order, because items that are in step must be at the same column in spite of rounding
+            j, gap = order[q], (pace.begin[i] - begin[q]) + (reads.passed[n] - there)
+            later = gap < 0.0 or (gap == 0.0 and j > i)
+            # A tile counts as passing columns beyond its last one, since its density is that of all columns
+            passes = start[q] <= there and (there < stop[q] or stop[q] >= whole[group])
+            if i != j and not later and passes:
+                nearest = min(nearest, gap)
+        if nearest < np.inf:
+            logs[_window_of(nearest, windows)] += log_absent
+        _add_unread(logs, 1.0, out[n])
 
 
 @inner()
@@ -340,6 +374,48 @@ def _add_unread(logs, weight, out):
             absent += logs[g]
             share = np.exp(absent)
         out[g] += weight * share
+
+
+@njit()
+def find_kept_times(reads, received, starts, stored, capacity, windows, out):
+    """Compute for how long L2 keeps data after their use, in each phase of a launch; infinite to the end.
+
+    L2 evicts data when it has received `capacity` bytes of different data since their use. A read brings
+    data that have not been received yet if nothing has read them since then.
+
+    Parameters
+    ----------
+    reads : `SampledReads`
+    received : (reads, windows) float64, bytes per unit of time that a read brings if it comes between a
+        window and the next shorter one after the use
+    starts : (phases, starts) float64, times of uses in each phase
+    stored : (phases, windows) float64, bytes of C that are written within each window after these times, mean
+        of a phase
+    capacity : usable bytes of L2
+    windows : as in `unread_shares`
+    out : (phases,) float64; receives the times
+    """
+    between = np.zeros(windows.size)  # bytes of different data that L2 receives between two windows
+    for phase in range(starts.shape[0]):
+        between[:] = 0.0
+        for start in starts[phase]:
+            for n in range(reads.item.size):
+                passed, far = max(reads.begin[n] - start, 0.0), min(reads.end[n] - start, windows[-1])
+                if far <= passed:
+                    continue
+                w = _window_of(passed, windows)
+                while windows[w] < far:
+                    between[w] += received[n, w] * (windows[w] - passed)
+                    passed = windows[w]
+                    w += 1
+                between[w] += received[n, w] * (far - passed)
+        held, read, low, out[phase] = 0.0, 0.0, 0.0, np.inf
+        for w, window in enumerate(windows):
+            read += between[w] / starts.shape[1]
+            if read + stored[phase, w] >= capacity:
+                out[phase] = low + (window - low) * (capacity - held) / (read + stored[phase, w] - held)
+                break
+            held, low = read + stored[phase, w], window
 
 
 @njit()

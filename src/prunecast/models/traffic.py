@@ -12,7 +12,7 @@ from prunecast.models.amount_loops import RowsOfItems, Unread, fetch_again
 from prunecast.models.amounts import Amounts
 from prunecast.models.rates import program_traits
 from prunecast.models.terms import FloatArray, Quantity
-from prunecast.models.working_sets import find_unread, find_unread_at_random, pace_of_items
+from prunecast.models.working_sets import find_unread, pace_of_items
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule
 
 SEGMENTS, MOST_SEGMENTS = 4, 64
@@ -119,10 +119,9 @@ def _wave_reads(
     """Return the bytes of A and B that DRAM reads again after eviction from L2, and the reads of each wave.
 
     A wave is a set of items that run concurrently. Its items share DRAM reads of one token range if L2 can
-    hold what it receives until a row of B is used again (`bytes_between_uses`). Otherwise items of any
-    wave share a row, or the weights of a split tile, only if L2 keeps them from one reader to the next
-    (`working_sets.find_unread`). The weights of tiles that are not split are shared in this way too if the
-    order of items within waves decides whether L2 keeps them (`differ_one_by_one`).
+    hold what it receives until a row of B is used again (`bytes_between_uses`), unless the order of items
+    within waves decides whether L2 keeps weights (`differ_one_by_one`). Otherwise items of any wave share
+    weights and rows of B only if L2 keeps them from one reader to the next (`working_sets.find_unread`).
 
     Between waves, L2 is modelled as an LRU cache of pieces: the weights of a tile (or k-slice), and the kept
     rows of B for one token range and segment of columns. The reuse distance of a piece is the bytes that all
@@ -152,7 +151,8 @@ def _wave_reads(
     drawn_from = rows_drawn_from(plan, read, alike)
     rows = _rows_of_items(plan, read, b_key, b_bytes, drawn_from)
     waves = WaveReads(order.wave, np.zeros(count), np.ones(order.wave.size), rows)
-    footprint = weights @ weight + plan.n * bytes_per_token + c_bytes.sum()
+    once, b_once = float(weights @ weight), read.rows * read.bytes_per_token * plan.n
+    footprint = once + plan.n * bytes_per_token + c_bytes.sum()
     capacity = float(gpu.l2_usable_bytes)
     if footprint <= capacity:
         capacity = np.inf
@@ -167,22 +167,20 @@ def _wave_reads(
     of_wave = order.wave * (int(b_key.max()) + 1) + b_key
     first = np.unique(of_wave, return_index=True)[1]
     b_of_wave = np.bincount(order.wave[first], b_bytes[first], count).astype(np.float64)
-    unread = Unread(*np.full((3, order.wave.size), -1.0))
+    unread = Unread(*np.full((2, order.wave.size), -1.0))
     own = np.unique(order.wave * (int(a_key.max()) + 1) + a_key, return_index=True)[1]
     of_items = np.bincount(order.wave[own], a_bytes[own], count) + np.bincount(order.wave, c_bytes, count)
     touched = b_of_wave + of_items
-    waits = program_traits(context.programs).waits
     brought = np.isin(every, own) * a_bytes + np.isin(every, first) * b_bytes + c_bytes
-    one_by_one = waits and plan.schedule is not Schedule.STATIC
+    between = bytes_between_uses(rows, of_wave, touched[order.wave])
+    one_by_one = plan.schedule is not Schedule.STATIC
     one_by_one = one_by_one and differ_one_by_one(order.wave, a_key, brought, capacity)
-    between = bytes_between_uses(rows, of_wave, touched[order.wave]) if waits else 0.0
-    if one_by_one or max(between, float((touched if waits else b_of_wave).max())) > capacity:
+    by_item = one_by_one or max(between, float(touched.max())) > capacity
+    if by_item and plan.tiles.column_index.size:
         pace = pace_of_items(plan, rows, alike, a_bytes, c_bytes, resident_blocks)
-        if waits:
-            find_unread(plan, pace, capacity, all_weights=one_by_one, out=unread)
-        else:
-            find_unread_at_random(pace, of_wave, order.wave, b_of_wave, capacity, unread)
-    once, keys = weights @ weight, int(a_key.max()) + 1
+        unread = find_unread(plan, pace, capacity, np.array([once, b_once]))
+        once += b_once
+    keys = int(a_key.max()) + 1
     again = fetch_again(order, a_key, a_bytes, once, rows, c_bytes, capacity, unread, keys, waves)
     return float(again) if capacity < np.inf else 0.0, waves
 

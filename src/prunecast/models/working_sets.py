@@ -2,28 +2,46 @@
 
 Time is counted in kept columns that a block has passed, the same for all blocks. `resident_blocks` blocks run
 at any time; when one of them ends, the next one starts in its place. An item finds data in L2 if another item
-has read them at most a window before, in which the launch brings as many bytes into L2 as L2 holds (Denning
-and Schwartz, Properties of the working-set model, CACM 15, 1972).
+has read them so recently that L2 has not received as many bytes of different data since then as it holds:
+the working set of this time (Denning and Schwartz, Properties of the working-set model, CACM 15, 1972) is at
+most L2. Working sets change during a launch, since blocks begin in step and drift apart.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.models.amount_loops import NEVER_ABSENT, Pace, RowsOfItems, Unread, unread_shares
+from prunecast.models.amount_loops import (
+    NEVER_ABSENT,
+    Pace,
+    RowsOfItems,
+    SampledReads,
+    Unread,
+    count_before,
+    find_kept_times,
+    unread_shares,
+)
 from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import KernelPlan
 
-SAMPLED, COMPARED = 256, 8
-"""Items of a launch, and columns of each, whose reads are compared with those of other items. Kind: choice,
-for speed: with 64 items the bytes of 144 layers are 2.3 instead of 1.6 % from those of an LRU cache."""
+MOST_SAMPLED, LEAST_SAMPLED, SAMPLED_PER_ITEM = 2048, 512, 8
+"""Reads of a launch that are compared with those of other items: at most, at least if there are many items,
+and per item if there are few. Kind: choice, for speed."""
+COMPARISONS = 2**22
+"""Comparisons of a sampled read with an item of its token range, if that allows `LEAST_SAMPLED` reads. Kind:
+choice, for speed."""
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 """Golden ratio, whose multiples are evenly distributed modulo 1. Kind: definition, x^2 + x = 1."""
-WINDOWS, FIRST_WINDOW = 24, 8.0
+WINDOWS, FIRST_WINDOW = 64, 8.0
 """Number of windows in which reads are compared, and the first of them in kept columns. Kind: choice, for
 speed."""
-QUANTILES = 64
-"""Reads before which the bytes that L2 receives are counted. Kind: choice, for speed."""
+PHASES, STARTS = 16, 8
+"""Phases of a launch with equally many bytes, and times in each of them, for which the working set is
+computed. Kind: choice, for speed."""
+SHORTEST = 1e-3
+"""Least time, in kept columns, in which the bytes of a sampled read pass. Kind: choice, above rounding."""
+PARTS = 64
+"""Equal parts of the columns of A in which the kept columns of tiles are counted. Kind: choice, for speed."""
 
 _Int64Array = npt.NDArray[np.int64]
 
@@ -43,14 +61,18 @@ def pace_of_items(
     alike : (tiles,) result of `traffic.columns_of_tiles`
     a_bytes, c_bytes : (items,) bytes of weights and of C
     """
-    work = plan.work
+    work, tiles = plan.work, plan.tiles
+    examples = np.unique(alike, return_index=True)[1]
+    kept_before = np.zeros((PARTS + 1, examples.size))
+    bounds = np.arange(PARTS + 1) * plan.k / PARTS
+    count_before(tiles.column_index, tiles.column_start, examples, bounds, kept_before)
     start, stop = work.k_start.astype(np.float64), work.k_stop.astype(np.float64)
     return Pace(
         begin=start_times(plan, resident_blocks) - start,
         start=start,
         stop=stop,
-        kept=np.maximum(plan.tiles.kept_per_tile, 1)[work.tile].astype(np.float64),
         columns=alike[work.tile],
+        kept_before=kept_before,
         log_absent=np.maximum(np.log1p(-np.minimum(rows.density, 1.0 - 1e-16)), NEVER_ABSENT),
         read_bytes=np.stack((a_bytes, rows.size * rows.density * (rows.stop - rows.start) / rows.segments)),
         stored_bytes=c_bytes,
@@ -72,101 +94,116 @@ def start_times(plan: KernelPlan, resident_blocks: int) -> FloatArray:
     return np.asarray(before[:-1] + np.repeat(end - before[blocks[1:]], np.diff(blocks)), np.float64)
 
 
-def find_unread(plan: KernelPlan, pace: Pace, capacity: float, *, all_weights: bool, out: Unread) -> None:
-    """Compute `Unread` for the items of a launch that reuses data after `capacity` bytes of L2 have passed.
+def find_unread(plan: KernelPlan, pace: Pace, capacity: float, once: FloatArray) -> Unread:
+    """Return the data that items do not find in L2, which holds `capacity` bytes.
 
-    The bytes that L2 holds for a window are the integral, over all shorter windows, of the bytes per unit of
-    time that are read or written, times the fraction of them that is not in L2 yet.
+    A sample of the reads of the launch is compared with all items that can have read the same data before.
 
     Parameters
     ----------
-    all_weights : True to compute `Unread.weights` for tiles that are not split too
+    once : (2,) bytes of weights and of rows of B if DRAM reads each once, which first reads are together
     """
-    sample = _sample_of(plan.item_count)
+    reads = sample_reads(plan, pace)
     lasting = float((pace.begin + pace.stop).max() - (pace.begin + pace.start).min())
     windows = np.geomspace(FIRST_WINDOW, max(lasting, 2.0 * FIRST_WINDOW), WINDOWS, dtype=np.float64)
-    found = np.zeros((2, sample.size, WINDOWS))
-    for of_kind, own in zip(found, (plan.work.tile, plan.work.token_start), strict=True):
+    unread = np.zeros((2, reads.item.size, WINDOWS))
+    for of_kind, own in zip(unread, (plan.work.tile, plan.work.token_start), strict=True):
         key = np.unique(own, return_inverse=True)[1].astype(np.int64)
         bounds = np.concatenate(([0], np.cumsum(np.bincount(key))))
-        in_order = np.lexsort((pace.columns, key))
-        unread_shares(pace, sample, in_order, bounds, key, COMPARED, windows, of_kind)
-    sampled, stored = pace.read_bytes[:, sample], float(pace.stored_bytes.sum())
-    read = float(pace.read_bytes.sum())
-    missed = np.einsum("ks,ksw->w", sampled, found) * read / max(float(sampled.sum()), 1.0)
-    new = (missed + stored) / max(read + stored, 1.0)
-    rises = np.append(new[0] * windows[0], (new[1:] + new[:-1]) / 2.0 * np.diff(windows))
-    held = np.maximum.accumulate(np.cumsum(rises) * bytes_per_time(pace, windows))
-    place = float(np.interp(capacity, held, np.arange(WINDOWS)))
-    low = min(int(place), WINDOWS - 2)
-    shares = found[:, :, low] + (place - low) * (found[:, :, low + 1] - found[:, :, low])
-    every = np.arange(plan.item_count)
-    if all_weights or np.any(plan.work.group >= 0):
-        out.weights[:] = np.interp(every, sample, shares[0])
-    out.rows[:] = np.interp(every, sample, shares[1])
-    out.new_rows[:] = np.interp(every, sample, found[1, :, -1])
+        unread_shares(pace, reads, np.lexsort((pace.columns, key)), bounds, key, windows, of_kind)
+    kept = _kept_before_reads(pace, reads, unread, capacity, windows)
+    place = np.interp(np.log(np.maximum(kept, FIRST_WINDOW)), np.log(windows), np.arange(WINDOWS))
+    low, every = np.minimum(place.astype(np.int64), WINDOWS - 2), np.arange(place.size)
+    shares = unread[:, every, low]
+    shares += (place - low) * (unread[:, every, low + 1] - shares)
+    means = _means_of_items(pace, np.vstack((shares, unread[:, :, -1])))
+    found, first = means[:2], means[2:]
+    more = once / np.maximum((pace.read_bytes * first).sum(axis=1), 1e-9) - 1.0
+    return Unread(*np.clip(found + more[:, None] * first, 0.0, 1.0))
 
 
-def _sample_of(items: int) -> _Int64Array:
-    """Return the numbers of up to `SAMPLED` items: all, or one from each of as many equal ranges.
+def sample_reads(plan: KernelPlan, pace: Pace) -> SampledReads:
+    """Return reads at equal distances in bytes, of all items in the order of their numbers.
 
-    Positions in ranges are not equal, so that samples of items in which tiles alternate contain all tiles.
+    The bytes of a launch are divided into equal steps, and each read stands for the bytes of its step. Reads
+    are not at equal places in their steps, so that samples of items in which tiles alternate contain all
+    tiles.
     """
-    samples = min(items, SAMPLED)
-    place = np.arange(samples) + (np.arange(samples) * GOLDEN % 1.0 if items > samples else 0.0)
-    return np.unique((place * items / max(samples, 1)).astype(np.int64))
+    tiles, before = plan.tiles, _bytes_before(pace)
+    items_of_range = plan.item_count / np.unique(plan.work.token_start).size
+    most = min(max(int(COMPARISONS / items_of_range), LEAST_SAMPLED), MOST_SAMPLED)
+    count = min(SAMPLED_PER_ITEM * plan.item_count, most)
+    number, step = np.arange(count), before[-1] / count
+    at = (number + (number * GOLDEN + 0.5) % 1.0) * step
+    item = np.searchsorted(before[1:-1], at, side="right").astype(np.int64)
+    size = np.maximum(np.diff(before), 1e-9)[item]
+    # Parts of the item's bytes before the read, and before both ends of the step
+    parts = np.clip((np.stack((at, number * step, (number + 1) * step)) - before[item]) / size, 0.0, 1.0)
+    passed, begin, end = pace.start[item] + parts * (pace.stop - pace.start)[item]
+    passed = np.minimum(np.floor(passed), np.maximum(pace.stop[item] - 1.0, 0.0))
+    column = tiles.column_start[plan.work.tile[item]] + passed.astype(np.int64)
+    return SampledReads(
+        item=item,
+        passed=passed,
+        place=tiles.column_index[np.minimum(column, tiles.column_index.size - 1)] * (PARTS / plan.k),
+        begin=pace.begin[item] + begin,
+        end=pace.begin[item] + np.maximum(end, begin + SHORTEST),
+        read_bytes=step / size * pace.read_bytes[:, item],
+    )
 
 
-def bytes_per_time(pace: Pace, windows: FloatArray) -> FloatArray:
-    """Return the mean bytes per unit of time that items read and write in windows before reads, (windows,).
+def _bytes_before(pace: Pace) -> FloatArray:
+    """Return the bytes that all items before each item read, and the bytes of all items, (items + 1,)."""
+    return np.concatenate(([0.0], np.cumsum(pace.read_bytes.sum(axis=0))))
 
-    The mean is over `QUANTILES` reads at equal distances in bytes, without those before which less time than
-    the window has passed since the launch began, which read nothing again after so long a time.
+
+def _means_of_items(pace: Pace, of_reads: FloatArray) -> FloatArray:
+    """Return means of values of sampled reads, (rows, reads), over the bytes of each item, (rows, items)."""
+    before = _bytes_before(pace)
+    ends = np.linspace(0.0, before[-1], of_reads.shape[1] + 1)
+    sums = np.cumsum(np.column_stack((np.zeros(of_reads.shape[0]), of_reads * ends[1])), axis=1)
+    at_items = np.stack([np.interp(before, ends, row) for row in sums])
+    return np.asarray(np.diff(at_items, axis=1) / np.maximum(np.diff(before), 1e-9))
+
+
+def _kept_before_reads(
+    pace: Pace, reads: SampledReads, unread: FloatArray, capacity: float, windows: FloatArray
+) -> FloatArray:
+    """Return the time before each sampled read from which on L2 contains all data that were used, (reads,).
+
+    If data that are used at the time t are kept for k(t), L2 contains at the time t + k(t) the data that were
+    used since t. k is computed for the phases of a launch and interpolated between their middles.
     """
-    begin = pace.begin + pace.start
-    end = np.maximum(pace.begin + pace.stop, begin + 1.0)
-    order = np.argsort(np.concatenate((begin, end)), kind="stable")
-    times = np.concatenate((begin, end))[order]
-    of_reads = pace.read_bytes.sum(axis=0)
-    rates = np.stack((of_reads, of_reads + pace.stored_bytes)) / (end - begin)
-    running = np.cumsum(np.concatenate((rates, -rates), axis=1)[:, order], axis=1)[:, :-1]
-    reads, moved = np.cumsum(running * np.diff(times), axis=1, dtype=np.float64)
-    reads, moved = np.append(0.0, reads), np.append(0.0, moved)
-    read = np.interp((np.arange(QUANTILES) + 0.5) / QUANTILES * reads[-1], reads, times)
-    first = read - windows[:, None]
-    whole = first >= times[0]
-    found = ((np.interp(read, times, moved) - np.interp(first, times, moved)) * whole).sum(axis=1)
-    count = whole.sum(axis=1)
-    return np.asarray(np.where(count > 0, found / np.maximum(count, 1), moved[-1]) / windows, np.float64)
+    now = pace.begin[reads.item] + reads.passed
+    starts = np.quantile(now, np.arange(PHASES * STARTS) / (PHASES * STARTS)).reshape(PHASES, STARTS)
+    new = np.einsum("kr,krw->rw", reads.read_bytes, unread)
+    # Mean of both windows; nothing has been read again in a window of no time
+    received = (np.column_stack((reads.read_bytes.sum(axis=0), new[:, :-1])) + new) / 2.0
+    received /= (reads.end - reads.begin)[:, None]
+    kept = np.zeros(PHASES)
+    find_kept_times(reads, received, starts, stored_since(pace, starts, windows), capacity, windows, kept)
+    used = np.concatenate((starts[:1, 0], starts.mean(axis=1), starts[-1:, -1]))
+    evicted = np.maximum.accumulate(used + np.concatenate((kept[:1], kept, kept[-1:])))
+    known = np.isfinite(evicted)
+    if not known.any():
+        return np.full(now.size, np.inf)
+    since = np.interp(now, evicted[known], used[known])
+    return np.asarray(np.where(now < evicted[0], np.inf, now - since))
 
 
-def find_unread_at_random(
-    pace: Pace,
-    of_wave: _Int64Array,
-    wave: _Int64Array,
-    b_of_wave: FloatArray,
-    capacity: float,
-    out: Unread,
-) -> None:
-    """Compute `Unread.rows` for blocks that are not in step, because their warps wait for no data.
+def stored_since(pace: Pace, starts: FloatArray, windows: FloatArray) -> FloatArray:
+    """Return the bytes of C that are written within each window after the starts of a phase, their mean.
 
-    Items that begin at one column and time share reads. Others find the fraction of the rows of their wave's
-    token ranges that L2 holds at any time (Che, Tung and Wang, Hierarchical Web Caching Systems, IEEE JSAC
-    20, 2002: equally popular objects in an LRU cache). Weights and C occupy L2 in proportion to their share
-    of all accesses.
+    An item writes C when it ends.
 
     Parameters
     ----------
-    of_wave, wave : (items,) number of an item's wave and token range, and of its wave
-    b_of_wave : (waves,) bytes of all rows of B in the token ranges of a wave
+    starts : (phases, starts), times
+    windows : (windows,); the result is (phases, windows)
     """
-    weights, rows = pace.read_bytes.sum(axis=1)
-    others = float(weights + pace.stored_bytes.sum()) / max(float(rows), 1.0)
-    kept = np.minimum(capacity / np.maximum(b_of_wave * (1.0 + others), 1.0), 1.0)
-    rate = float((pace.read_bytes.sum(axis=0) / np.maximum(pace.stop - pace.start, 1.0)).mean())
-    window = max(capacity / max(rate * float(np.bincount(wave).max()), 1.0), 1.0)
-    begin = np.rint(pace.begin / window).astype(np.int64)
-    group = np.unique(of_wave * (int(np.ptp(begin)) + 1) + begin, return_inverse=True)[1]
-    before = np.argsort(np.argsort(group, kind="stable")) - np.searchsorted(np.sort(group), group)
-    leads = np.isin(group, group[np.unique(of_wave, return_index=True)[1]])
-    out.rows[:] = np.where(leads, 1.0, 1.0 - kept[wave]) * np.exp(before * pace.log_absent)
+    ends = pace.begin + pace.stop
+    order = np.argsort(ends, kind="stable")
+    until = np.concatenate(([0.0], np.cumsum(pace.stored_bytes[order])))
+    first = np.searchsorted(ends[order], starts, side="right")
+    last = np.searchsorted(ends[order], starts[:, :, None] + windows, side="right")
+    return np.asarray((until[last] - until[first][:, :, None]).mean(axis=1))
