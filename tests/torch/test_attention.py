@@ -294,3 +294,78 @@ def test_a_mask_of_ones_is_added_only_where_nothing_says_which_tokens_count(name
     assert seen.pop() == {name: "something"}
     module(IDS.float())
     assert seen.pop() == {}
+
+
+def operands(*, heads=4, key_heads=4, keys=32, width=64, value_keys=None, dtype=torch.float16):
+    shapes = ((heads, 8), (key_heads, keys), (key_heads, value_keys or keys))
+    return [torch.zeros(2, *shape, width, dtype=dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits"),
+    [
+        ({}, True),
+        ({"width": 128, "key_heads": 1}, True),
+        ({"key_heads": 2}, True),
+        ({"key_heads": 3}, False),
+        ({"width": 32}, False),
+        ({"width": 96}, False),
+        ({"keys": 2048}, True),
+        ({"keys": 2049}, False),
+        ({"keys": 32, "value_keys": 31}, False),
+    ],
+)
+def test_the_kernel_has_widths_of_64_and_128_and_up_to_2048_keys(changes, fits, monkeypatch):
+    assert not masked_attention.supports(*operands(**changes))  # on a CPU
+    monkeypatch.setattr(masked_attention, "runs_on", lambda device, dtype: True)
+    query, key, value = operands(**changes)
+    assert masked_attention.supports(query, key, value) == fits
+    assert not masked_attention.supports(query, key, value.to(torch.bfloat16))
+    assert not masked_attention.supports(query.requires_grad_(), key, value)
+    with torch.no_grad():
+        assert masked_attention.supports(query, key, value) == fits
+
+
+@pytest.mark.parametrize(
+    ("device", "capability", "dtype", "runs"),
+    [
+        ("cuda", (8, 0), torch.float16, True),
+        ("cuda", (9, 0), torch.bfloat16, True),
+        ("cuda", (7, 5), torch.float16, False),
+        ("cuda", (7, 9), torch.float16, False),
+        ("cuda", (9, 0), torch.float32, False),
+        ("cuda", (9, 0), None, False),
+        ("cpu", (9, 0), torch.float16, False),
+    ],
+)
+def test_the_kernel_runs_in_16_bits_from_ampere_on(device, capability, dtype, runs, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert masked_attention.runs_on(torch.device(device), dtype) == runs
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "mask", "runs"),
+    [
+        ({}, 32, (2, 32), True),
+        ({"dropout": 0.0, "position_bias": None, "softcap": None, "cache": None}, 32, (2, 32), True),
+        ({"dropout": 0.1}, 32, (2, 32), False),
+        ({"position_bias": 0}, 32, (2, 32), False),
+        ({"softcap": 0.0}, 32, (2, 32), False),
+        ({"cache": ()}, 32, (2, 32), False),
+        ({}, 32, (2, 1, 8, 32), False),  # a mask of pairs of tokens
+        ({}, 32, (2, 31), False),
+        ({}, 32, None, False),  # modules are causal unless they say otherwise
+        ({"is_causal": True}, 32, None, False),
+        ({"is_causal": False}, 32, None, True),
+        ({"is_causal": False}, 2048, None, False),  # torch's attention is faster there
+        ({"is_causal": True}, 2048, (2, 2048), True),
+    ],
+)
+def test_the_kernel_runs_calls_with_a_mask_of_keys_or_few_keys(options, keys, mask, runs, monkeypatch):
+    monkeypatch.setattr(masked_attention, "runs_on", lambda device, dtype: True)
+    read = None if mask is None else torch.ones(mask, dtype=torch.bool)
+    module, own = torch.nn.Module(), operands(keys=keys)
+    assert attention._runs_own_kernel(module, own, read, options) == runs
+    if mask is None and not options:
+        module.is_causal = False
+        assert attention._runs_own_kernel(module, own, read, options)

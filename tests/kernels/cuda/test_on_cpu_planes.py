@@ -55,3 +55,37 @@ def test_planes_become_other_planes(window, dtype, cubins):
     np.testing.assert_allclose(
         out.astype(np.float64), wanted, rtol=1e-2 if dtype == "bf16" else 1e-3, atol=1e-3
     )
+
+
+@pytest.mark.parametrize("window", WINDOWS[1:3])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_operators_of_torch_launch_what_they_compute_on_a_cpu(window, dtype, cubins, monkeypatch):
+    torch = pytest.importorskip("torch")
+    planes = pytest.importorskip("prunecast.torch.planes")
+    arrays = []
+
+    def new_y_of(kind):
+        new_y = kind.new_y
+
+        def kept(self):
+            arrays.append(new_y(self).fill_(float("nan")))
+            return arrays[-1]
+
+        return kept
+
+    def enqueue(launch, device):
+        run_pass_on_cpu(launch, [each.view(torch.int16).numpy() for each in arrays], cubins)
+
+    monkeypatch.setattr(planes, "enqueue", enqueue)
+    x = torch.randn(5, 3, 7, 9, generator=torch.Generator().manual_seed(3)).to(getattr(torch, dtype))
+    sizes = list(window[1:])
+    calls = [planes._BetweenPlanes(planes.planes_of(x, 8, 1), [3, 7, 9, 1], window.mode, sizes)]
+    if window.mode == "max":
+        calls.append(planes._IntoPlanes(x, 8, 1, True, sizes))
+    for call in calls:
+        wanted = call.on_cpu()
+        arrays[:] = [call[0]]
+        with monkeypatch.context() as patch:
+            patch.setattr(type(call), "new_y", new_y_of(type(call)))
+            found = call.on_cuda()
+        torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-3)

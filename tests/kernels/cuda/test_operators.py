@@ -74,6 +74,7 @@ def test_a_tile_operator_enqueues_the_product_and_rows_in_no_tile(monkeypatch, o
         numbers = [int.from_bytes(argument, "little") for argument in fill.arguments]
         assert numbers == [operator.arrays["unwritten"].pointer, 704, c, call.c_row_bytes, 200]
         assert (fill.function, fill.grid[0], fill.overlaps) == (FILL, packed.unwritten.size, False)
+        assert (fill.block[0] % 32, fill.shared_bytes) == (0, 0)  # whole warps, which share nothing
         assert len(driver.launched) == 2 * (turn + 1)
 
 

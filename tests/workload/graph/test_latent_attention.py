@@ -7,9 +7,11 @@ import pytest
 from prunecast.codesign import predict
 from prunecast.codesign.export import PassPredictor
 from prunecast.errors import BadInput
-from prunecast.workload.graph import load_pass, parse_workload
+from prunecast.hardware import load_gpu
+from prunecast.workload.graph import Operation, load_pass, parse_workload
 from prunecast.workload.graph.config import checkpoint_shape
 from prunecast.workload.graph.removal import Removal, without
+from prunecast.workload.graph.runtimes import engine_seconds
 from prunecast.workload.graph.shapes import transformers
 from prunecast.workload.memory import pass_memory
 from tests.naive.transformer_weights import layer_weights
@@ -84,6 +86,21 @@ def test_each_operator_moves_the_tensors_of_its_equation(workload, columns, cach
     assert attention.elements_out == 128 * 128 * columns
     assert attention.elements_cached == 576 * 2 * cached
     assert attention.elements_kept == 576 * (2 * cached + columns)
+
+
+def test_attention_needs_the_longer_of_arithmetic_and_memory():
+    """The H200 has 989 TFLOP/s of dense fp16 and 4.8 TB/s, as NVIDIA publishes; kernels reach less."""
+    gpu = load_gpu("h200-sxm")
+
+    def seconds(**sizes):
+        return engine_seconds(Operation(name="x", kind="attention", **sizes), gpu)
+
+    computing, twice = (seconds(flops=times * 989e12, elements_in=8) for times in (1, 2))
+    assert 1.0 < computing < 2.5
+    assert twice == pytest.approx(2 * computing, rel=1e-4)
+    moving = seconds(flops=1e9, elements_in=int(2.4e12))
+    assert 1.0 < moving < 1.5
+    assert seconds(flops=989e12, elements_in=int(2.4e12)) == pytest.approx(max(computing, moving), rel=1e-4)
 
 
 def test_each_gpu_has_its_heads_and_the_whole_cache():
