@@ -265,6 +265,19 @@ def test_first_items_of_lists_share_an_sm_as_blocks_that_start_together():
     assert lists.demand < 0.8 * lists.first_demand
 
 
+@pytest.mark.parametrize("kept", [64, 256])
+def test_the_first_wave_of_several_lasts_as_long_as_an_only_one(kept):
+    gpu = toy_gpu(**ENDLESS, sm_count=1)
+    plan = hand_plan([kept] * 9, 64)
+    one, several = (
+        block_times(look_up(launch_context(each, gpu))) for each in (hand_plan([kept] * 3, 64), plan)
+    )
+    assert several.first_demand == one.first_demand
+    # Blocks of the waves before hide prologue and latency of later ones
+    assert several.demand < 0.9 * several.first_demand
+    assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.02)
+
+
 @pytest.mark.parametrize(("steps", "in_ring"), [(3, 3), (4, 4), (16, 4)])
 def test_blocks_that_copy_and_multiply_wait_for_the_first_stages_of_all(steps, in_ring):
     programs = {"stages": 4, "shared_bytes": LARGE}

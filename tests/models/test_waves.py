@@ -26,7 +26,7 @@ from prunecast.models.block_times import (
     stores_together,
 )
 from prunecast.models.chip import last_reads, reading_phases
-from prunecast.models.loops import stretched
+from prunecast.models.loops import SlotsApart, stretched
 from prunecast.models.rates import sm_level_cycles
 from prunecast.models.roofline import estimate, look_up
 from prunecast.models.terms import Quantity
@@ -145,29 +145,35 @@ def test_slots_that_come_free_together_are_spread_over_the_sms():
 @given(
     sms=st.integers(2, 9),
     slots=st.integers(2, 4),
-    between=st.integers(0, 3),
-    step=st.integers(0, 9),
+    apart=st.builds(SlotsApart, *(st.integers(0, most).map(float) for most in (3, 4, 12, 9))),
     left=st.integers(1, 36),
-    late=st.booleans(),
+    waves_before=st.integers(1, 2),
 )
-def test_slots_that_come_free_together_are_filled_in_turn(sms, slots, between, step, left, late):
-    # Slot j of SM i ends i * between + j * step later; after one wave the first number counts, after two the
-    # second
-    waves_before, held = 2 if late else 1, sms * slots
+def test_slots_that_come_free_together_are_filled_in_turn(sms, slots, apart, left, waves_before):
+    # Against a slow twin: every slot of every SM, in the order in which its block of the last whole wave ends
+    held = sms * slots
     left = min(left, held)
     alone = np.full(waves_before * held + left, 100.0)
-    found = place_units(
-        launched(alone.size, sms, slots), alone, alone, (7.0, between, step) if late else (between, 7.0, step)
-    )
-    order = sorted((i * between + j * step, 0 if step else j, i) for i in range(sms) for j in range(slots))
-    assert found.sm[-left:].tolist() == [sm for *_, sm in order[:left]]
+    found = place_units(launched(alone.size, sms, slots), alone, alone, apart)
+    order = []
+    for sm in range(sms):
+        freed = sm * apart.first
+        order.append((freed, 0, sm))
+        for slot in range(1, slots):
+            least = apart.after_first if slot == 1 else apart.on_sm
+            freed = max(sm * apart.later, freed + least)
+            order.append((freed, slot, sm))
+    assume(waves_before == 1 or max(order)[0] < slots * 100.0)
+    ends = [freed for freed, *_ in order]
+    assume(len(set(ends)) == len(ends) or not any(apart))
+    assert found.sm[-left:].tolist() == [sm for *_, sm in sorted(order)[:left]]
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0.0, [0, 0]), (5.0, [0, 0]), (30.0, [0, 1])])
 def test_an_sm_whose_blocks_end_together_gets_a_second_one_a_k_step_later(step, expected):
     # Two blocks on each of two SMs, which end at 400 and 410
     alone = np.array([200.0, 205.0, 200.0, 205.0, 100.0, 100.0])
-    found = place_units(launched(6, 2, 2), alone, alone, (0.0, 0.0, step))
+    found = place_units(launched(6, 2, 2), alone, alone, SlotsApart(after_first=step, on_sm=step))
     assert found.sm[-2:].tolist() == expected
 
 
@@ -509,6 +515,28 @@ def test_blocks_that_copy_asynchronously_end_in_turn_if_their_items_are_long(gpu
     if steady:
         simulated = simulate(case.plan, load_gpu(gpu)).cycles
         assert estimate(case.plan, load_gpu(gpu)).cycles == pytest.approx(simulated, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "kernel", "seed", "blocks_of_sms"),
+    [
+        ("gtx-1080-ti", "tile-wise", 44083, {4: 4, 5: 24}),
+        ("gtx-1080-ti", "dense", 44068, {4: 12, 5: 16}),
+        ("v100-sxm2-16gb", "dense", 44002, {4: 64, 5: 16}),
+    ],
+)
+def test_the_first_block_of_each_sm_ends_before_any_second_one(gpu_name, kernel, seed, blocks_of_sms):
+    # Of the equal blocks that follow the last whole wave, each SM gets one before others get two: L2 stores C
+    # of the first blocks of all SMs before that of second ones. Then 16 SMs of 28 get a second one
+    gpu = load_gpu(gpu_name)
+    case = look_up(launch_context(drawn(gpu_name, kernel, seed).plan(), gpu))
+    assert np.ptp(case.plan.steps_per_item) == 0
+    apart, sms = slots_apart(case), gpu.sm_count
+    assert apart.first < apart.later
+    assert sms * apart.later > apart.on_sm > 0.0
+    found = np.bincount(place_blocks(case, unit_costs(case, block_times(case))).sm, minlength=sms)
+    assert dict(zip(*np.unique(found, return_counts=True), strict=True)) == blocks_of_sms
+    assert estimate(case.plan, gpu).cycles == pytest.approx(simulate(case.plan, gpu).cycles, rel=0.05)
 
 
 SLICES = (962759, 985007, 985547, 42000563)

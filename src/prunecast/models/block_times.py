@@ -479,8 +479,6 @@ def _times_of(case: Case, blocks: _Blocks, item: SampledItem, steps: _Steps) -> 
             led = np.maximum(in_l2, fewer) / context.crowd
             first_demand += blocks.led_share * np.minimum(led - first_demand, 0.0)
         demand = _demand_later(case, refills, item, steps, first_demand)
-        if case.plan.schedule is not Schedule.STATIC and refills is blocks:
-            first_demand = demand
         if in_step:
             together = _cycles(waiting, item, steps, SampledRun(context.crowd, context.crowd)) / context.crowd
             demand = demand + in_step * (together - demand)

@@ -130,6 +130,23 @@ def _run_down_alone(alone, demand, following, first, out_finish, out_sm, out_end
         out_finish[sm, 0] = ends[sm] if ends[sm] < np.inf else 0.0
 
 
+class SlotsApart(NamedTuple):
+    """Cycles that the order in which `run_down` fills block slots adds to the ends of units.
+
+    A wave of an SM is as many units as it has slots, in the order of their ends. If all cycles are 0, slot j
+    of each SM is filled before slot j + 1 of any.
+    """
+
+    first: float = 0.0
+    """Between the ends of the first units of a wave on SM i and on SM i + 1."""
+    later: float = 0.0
+    """Between the ends of other units of a wave on SM i and on SM i + 1."""
+    after_first: float = 0.0
+    """Least cycles between the ends of the first and the second unit of a wave on one SM."""
+    on_sm: float = 0.0
+    """Least cycles between the ends of any other two units on one SM."""
+
+
 @njit()
 def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     """Schedule units (blocks) in order: each block slot that becomes free runs the next unit.
@@ -143,10 +160,7 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which the unit occupies the busiest pipe of the SM
     places : (units,) int64, SM on which a unit starts at once, or -1; units with an SM come first
-    apart : (3,) float64, cycles that the order in which slots are filled adds to these times: after the first
-        wave and after later ones, those between the ends of a unit on SM i and on SM i + 1; last, the least
-        between the ends of two units of one SM. If all are 0, slot j of each SM is filled before slot j + 1
-        of any
+    apart : (4,) float64, the fields of `SlotsApart`; not read if each SM has one slot
     out_finish : (SMs, slots) float64, all zero; receives the cycle in which each slot's last unit ends
     out_sm : (units,) int64; receives the SM of each unit
     out_end : (units,) float64; receives the cycle in which each unit ends
@@ -169,11 +183,11 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
     if slots == 1:
         _run_down_alone(alone, demand, following, unit[:, 0], out_finish, out_sm, out_end)
         return
-    together = following
-    ends = np.empty(sms)
+    between_first, between_later, after_first, on_sm = apart[0], apart[1], apart[2], apart[3]
+    ends, ended = np.empty(sms), np.zeros(sms, np.int64)
     for sm in range(sms):
         ends[sm] = _next_end(sm, 0.0, unit, left, alone, demand, ending)
-        freed[sm] = ends[sm] + sm * apart[0]
+        freed[sm] = ends[sm] + sm * between_first
     key = _new_queue(freed)
     leaves = key.size // 2
     while key[1] < NEVER:
@@ -198,8 +212,10 @@ def run_down(alone, demand, places, apart, out_finish, out_sm, out_end):
             following += 1
         since[sm] = now
         ends[sm] = _next_end(sm, now, unit, left, alone, demand, ending)
-        later = np.int64(unit[sm, ending[sm]] >= together)
-        freed[sm] = max(ends[sm] + sm * apart[later], freed[sm] + apart[2])
+        ended[sm] += 1
+        rank = ended[sm] % slots  # in its wave, of the unit that ends next
+        between, least = between_later if rank else between_first, after_first if rank == 1 else on_sm
+        freed[sm] = max(ends[sm] + sm * between, freed[sm] + least)
         # Slots that become free at the same time are filled by rank. If an SM kept its rank, it would get all
         # remaining units
         _requeue(key, sm, max(_key(freed, sm, leaves), own + leaves * sms))

@@ -127,7 +127,8 @@ def store_rate(context: LaunchContext, together: float) -> float:
     whose stores L2 has served first begin their next items first, so that later stores pass at the rate of
     the SM's port. Blocks with producer warps stay in step (measured on the H200) and always share L2, and so
     do blocks of an SM that end together: no other block of the SM works while they store, so that all SMs
-    change blocks at the same time in every wave. Cycles are at the maximum clock.
+    change blocks at the same time in every wave. In their last wave, SMs that have no block left leave L2 to
+    the others. Cycles are at the maximum clock.
 
     Parameters
     ----------
@@ -141,8 +142,14 @@ def store_rate(context: LaunchContext, together: float) -> float:
     traits = program_traits(context.programs)
     lines = traits.stores.lines
     at_once = share_of_l2 * lines / (1.0 + (lines - 1.0) / (max(plan.item_count / busy_sms, 1.0) + 1.0))
-    if traits.runs_ahead or blocks_end_together(context):
+    if traits.runs_ahead:
         return at_once
-    waves = max(-(-plan.item_count // max(min(plan.blocks, context.held), 1)), 1)
+    in_flight = max(min(plan.blocks, context.held), 1)
     port = max(float(gpu.store_bytes_per_clk_per_sm), at_once)
+    if blocks_end_together(context):
+        waves = -(-plan.blocks // in_flight)
+        last_sms = min(plan.blocks - (waves - 1) * in_flight, busy_sms)
+        last = min(at_once * busy_sms / last_sms, port)
+        return waves / ((waves - 1) / at_once + 1.0 / last)
+    waves = max(-(-plan.item_count // in_flight), 1)
     return 1.0 / (1.0 / port + (1.0 / at_once - 1.0 / port) / waves)

@@ -12,7 +12,7 @@ from prunecast.models.block_times import BlockTimes, first_stages_share, ring_st
 from prunecast.models.bounds import L2Seconds
 from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
-from prunecast.models.loops import BlockLists, list_costs, list_ends, run_down
+from prunecast.models.loops import BlockLists, SlotsApart, list_costs, list_ends, run_down
 from prunecast.models.prefetch import burst_overlap, unposted_bytes
 from prunecast.models.rates import blocks_end_together, sm_level_cycles
 from prunecast.models.terms import FloatArray, Quantity
@@ -21,6 +21,9 @@ from prunecast.plan.program import Op
 EXACT_WAVES = 64
 """Number of waves at the end of a launch whose units are scheduled one by one. Earlier waves are assumed to
 fill all block slots evenly. Kind: choice, for speed."""
+
+EVENLY = SlotsApart()
+"""Slots that become free in the same cycle are filled evenly. Kind: definition."""
 
 BURST_SHARE = FITTED["burst_share"]
 """Wait of a block for its first stages, as a fraction of the time in which L2 or DRAM delivers the first
@@ -62,7 +65,7 @@ def place_units(
     context: LaunchContext,
     alone: FloatArray,
     demand: FloatArray,
-    apart: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    apart: SlotsApart = EVENLY,
 ) -> Placement:
     """Return the placement of units by list scheduling; units that are resident on one SM share its pipes.
 
@@ -74,7 +77,7 @@ def place_units(
     ----------
     alone : (units,) float64, cycles of a unit if it is the only one on its SM
     demand : (units,) float64, cycles for which a unit occupies the busiest pipe of its SM
-    apart : result of `slots_apart`
+    apart : result of `slots_apart`, or zeros to fill slots evenly
     """
     sms, in_flight = context.gpu.sm_count, min(context.plan.blocks, context.held, alone.size)
     early = max(alone.size - EXACT_WAVES * in_flight, 0) // max(in_flight, 1) * in_flight
@@ -83,12 +86,8 @@ def place_units(
     places[:in_flight] = first % sms
     finish, sm = np.zeros((sms, context.fit.blocks_per_sm)), np.arange(alone.size) % sms
     end = np.zeros(alone.size)
-    order = np.array(apart)
-    if not early:
-        run_down(alone, demand, places, order, finish, sm, end)
-    else:
-        order[0] = order[1]
-        run_down(alone[early:], demand[early:], places, order, finish, sm[early:], end[early:])
+    run_down(alone[early:], demand[early:], places, np.array(apart), finish, sm[early:], end[early:])
+    if early:
         shared = np.maximum(alone[:early], in_flight / sms * demand[:early])
         before = float(shared.sum()) / in_flight
         finish[finish > 0.0] += before
@@ -120,36 +119,46 @@ def place_blocks(case: Case, units: "_UnitCosts") -> Placement:
     return replace(placement, slot_finish=finish, unit_end=end, unit_wait=wait)
 
 
-def slots_apart(case: Case) -> tuple[float, float, float]:
+def slots_apart(case: Case) -> SlotsApart:
     """Return the cycles between the ends of blocks on two SMs that follow each other, and on one SM.
 
     Blocks of an SM that take turns k-step by k-step end about a k-step apart. Those that copy through
     registers do so (`blocks_end_together`), and those that copy asynchronously if their items have more than
     twice the k-steps of their pipeline: of 408 random layers of the RTX 4090 and the A100 the latter changes
-    seven, whose engines are then 3.4 instead of 5.6 % apart.
+    seven, whose engines are then 3.4 instead of 5.6 % apart. All cycles are 0 for other blocks.
 
-    SMs are apart by up to the time in which L2 serves one block of each: its first stages after the first
-    wave, and C in addition after later ones. L2 serves the first blocks of all SMs before second ones. If
-    this is longer than a k-step, an SM gets several of the remaining blocks before others get their first
-    one, and the last wave is uneven. The same k-step decides where unequal blocks of two SMs end at almost
-    the same time. With the time for all blocks of each SM, closed form and simulator are 5.7 instead of 4.7 %
-    apart in the mean (844 random launches of 1 to 5 waves, six GPUs).
+    L2 serves the requests of all n SMs in order. It needs s cycles for the data that a block requests before
+    it multiplies: its first stages, or one k-step if copies pass through registers. It needs c cycles for C
+    of a block, which the store port of an SM accepts in p cycles.
 
-    The result has the cycles between SMs after the first wave, between SMs after later waves, and between
-    blocks of an SM. All are 0 if the blocks of an SM do not take turns.
+    * The first blocks of a wave end on all n SMs within the longer of n s and n c - p cycles.
+    * Second blocks store after these n c cycles.
+    * Second and later blocks end within n (c + f) cycles, because L2 also serves the first stages (f cycles)
+      of the blocks that replaced first ones.
+
+    If the latter is longer than a k-step, an SM gets several of the remaining blocks before others get their
+    second one, and the last wave is uneven.
     """
-    plan, context, traits = case.plan, case.context, case.traits
+    plan, context, traits, gpu = case.plan, case.context, case.traits, case.gpu
     ring = ring_steps(context.programs, plan.resources.stages)
     in_turn = context.crowd > 1 and not (context.co_resident or traits.runs_ahead or traits.waits_for_weights)
     in_turn &= float(plan.steps_per_item.sum()) > 2 * ring * plan.item_count
-    if not (in_turn or blocks_end_together(context)):
-        return 0.0, 0.0, 0.0
-    l2 = L2Seconds.of(case.context, case.amounts, case.traffic)
-    fill_s = l2.reads * first_stages_share(case)
-    waves = max(plan.blocks / case.blocks_in_flight, 1.0)
+    through_registers = blocks_end_together(context)
+    if not (in_turn or through_registers):
+        return EVENLY
+    l2 = L2Seconds.of(context, case.amounts, case.traffic)
+    blocks = max(plan.blocks / case.blocks_in_flight, 1.0) * context.crowd * gpu.sm_count
+    stored = l2.stores * gpu.max_clock_hz / blocks
+    filled = l2.reads * first_stages_share(case) * gpu.max_clock_hz / blocks
+    stored_bytes = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) / plan.blocks
+    port = stored_bytes / float(gpu.store_bytes_per_clk_per_sm)
     step = max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
-    of_block = case.gpu.max_clock_hz / (waves * case.context.crowd * case.gpu.sm_count)
-    return fill_s * of_block, (fill_s + l2.stores) * of_block, step
+    return SlotsApart(
+        first=max(filled / ring if through_registers else filled, stored - port / gpu.sm_count),
+        later=stored + filled,
+        after_first=max(step, gpu.sm_count * stored),
+        on_sm=step,
+    )
 
 
 class _UnitCosts(NamedTuple):
