@@ -371,6 +371,14 @@ def test_tables_are_figures_and_html(tmp_path):
     assert table.plot()._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("draw", "which"), [(draw_bars, "x"), (draw_speedups, "y")])
+def test_names_of_layers_are_no_formulas(draw, which):
+    (axes,) = draw(["a$^2$"], ["dense", "csr"], [[1.0, 2.0]], "GPU").axes
+    (label,) = getattr(axes, f"get_{which}ticklabels")()
+    assert label.get_text() == "a$^2$"
+    assert not label.get_parse_math()
+
+
 def test_a_table_of_dense_layers_is_drawn_as_times():
     table = prunecast.predict(np.ones((64, 64), np.float16), gpu="h200-sxm", kernels="dense", engine="model")
     (bar,) = table.plot().axes[0].patches

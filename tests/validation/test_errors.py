@@ -69,3 +69,13 @@ def test_p90_is_the_error_that_nine_of_ten_cases_do_not_exceed():
     assert (summary.worst_case, summary.worst) == ("-1.0", pytest.approx(math.expm1(-1.0)))
     assert summary.bias == pytest.approx(math.expm1(logs.mean()))
     assert summary.mape == pytest.approx(np.abs(np.expm1(logs)).mean())
+
+
+def test_a_table_shows_errors_in_percent():
+    """Predictions that are 10 and 100 % too slow: exp of the mean logarithm is sqrt(1.1 * 2) = 1.483."""
+    cells = summarise_errors([11.0, 20.0, 5.0], [10.0, 10.0, 5.0], ["a", "b", "c"]).cells()
+    assert (cells["cases"], cells["MAPE"], cells["worst"]) == ("3", "36.7 %", "+100 %")
+    cells = summarise_errors([11.0, 20.0], [10.0, 10.0], ["a", "b"]).cells()
+    assert (cells["bias"], cells["p90"]) == ("+48.3 %", "88.4 %")
+    assert cells["Spearman"] == "-"  # equal measured times have no ranks
+    assert summarise_errors([11.0, 20.0], [10.0, 11.0], ["a", "b"]).cells()["Spearman"] == "1.000"
