@@ -25,7 +25,7 @@ from prunecast.codesign.sweep import (
     predict_group,
     run_sweep,
 )
-from prunecast.codesign.sweep.cases import groups_of
+from prunecast.codesign.sweep.cases import SweepCase, groups_of
 from prunecast.codesign.sweep.run_sweep import MOST_CASES, _parts
 from prunecast.errors import BadInput
 from prunecast.hardware import gpu_names
@@ -342,3 +342,12 @@ def test_defaults_of_the_function_are_those_of_the_command() -> None:
         shared = given.keys() & asked.keys()
         assert shared
         assert {name: given[name] for name in shared} == {name: asked[name] for name in shared}
+
+
+def test_results_of_an_earlier_run_keep_their_keys(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """The key of a case in a store that this version wrote: with another one, a rerun would predict again."""
+    monkeypatch.setattr("prunecast.codesign.sweep.cases.tool_version", lambda: "0.2.0")
+    sizes = {"m": 256, "k": 512, "n": 128, "dtype": "fp16", "pattern": "tile-wise:64", "sparsity": 0.5}
+    run = {"kernel": "stspmm", "engine": "model", "state": "burst", "launch": "graph", "seed": 0}
+    case = SweepCase(gpu="h200-sxm", **sizes, **run)
+    assert case.key("1234") == "220ce3d6f68dfbd2e6d1f80bb9d4d3a3"

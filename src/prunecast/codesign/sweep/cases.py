@@ -74,7 +74,7 @@ class SweepCase:
             "gpu": fingerprint or load_gpu(self.gpu).fingerprint,
             "version": tool_version(),
         }
-        return hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:32]
 
 
 class GroupKey(NamedTuple):
