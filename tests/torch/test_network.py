@@ -445,6 +445,35 @@ def test_what_is_no_max_pool_has_no_window():
     assert pooled(nn.Sequential(nn.ReLU())) is None
 
 
+@pytest.mark.parametrize(
+    ("call", "is_flat"),
+    [
+        (lambda x: torch.flatten(x, 1), True),
+        (lambda x: x.flatten(1), True),
+        (torch.flatten, False),
+        (lambda x: torch.flatten(x, 2), False),
+        (lambda x: torch.flatten(x, 1, 2), False),
+        (lambda x: x.flatten(start_dim=1, end_dim=2), False),
+        (nn.Flatten(), True),
+        (nn.Flatten(0), False),
+        (nn.Flatten(1, 2), False),
+    ],
+)
+def test_planes_become_rows_where_all_of_an_image_is_flattened(call, is_flat):
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.call = call
+
+        def forward(self, x):
+            return self.call(x)
+
+    model = Flat()
+    graph, modules = fx.Tracer().trace(model), dict(model.named_modules())
+    node = next(each for each in graph.nodes if each.op.startswith("call"))
+    assert (pass_of(node, modules) is not None) == is_flat
+
+
 def planes(x, border=1):
     """Images in planes, as the first module of a rewritten network copies them."""
     return passes.into_planes(x, border)

@@ -151,6 +151,14 @@ def test_refusals_are_one_line_and_convert_nothing(case: str) -> None:
     assert all(type(layer) is torch.nn.Linear for layer in made.children())
 
 
+def test_packed_weights_do_not_become_parameters() -> None:
+    sparse = pruned("2:4", 0.5)
+    sparsify(sparse, "2:4", gpu="h200-sxm", max_tokens=64, quiet=True)
+    with pytest.raises(BadInput, match=r"^2:4 weights are not trained in place"):
+        sparse.o_proj.product.make_trainable()
+    assert not list(sparse.o_proj.parameters())
+
+
 @pytest.mark.parametrize("tokens", [8, 200, 2048])
 def test_one_image_serves_all_numbers_of_tokens(tokens: int) -> None:
     gpu, plan = load_gpu("h200-sxm"), plan_of(64, (256, 128))

@@ -177,3 +177,22 @@ def test_no_connection_is_left_open(tmp_path, monkeypatch):
         event.remove(Pool, "close", note_closed)
     assert opened
     assert [one for one in opened if one not in closed] == []
+
+
+@pytest.mark.parametrize("has_cause", [True, False])
+def test_an_error_of_the_database_is_named_by_its_cause(tmp_path, has_cause):
+    """Optuna wraps errors of the database; its own message says less than theirs."""
+    storage = StudyStorage(str(tmp_path / "new.sqlite"))
+    with (
+        pytest.raises(BadInput, match=r"disk is full$" if has_cause else r"no connection$"),
+        storage.errors(),
+    ):
+        raise optuna.exceptions.StorageInternalError("no connection") from (
+            OSError("disk is full") if has_cause else None
+        )
+
+
+def test_errors_that_are_not_of_the_database_stay_what_they_are(tmp_path):
+    storage = StudyStorage(str(tmp_path / "new.sqlite"))
+    with pytest.raises(ZeroDivisionError), storage.errors():
+        raise ZeroDivisionError from ValueError("a sum of no terms")
