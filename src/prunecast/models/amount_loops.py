@@ -254,8 +254,8 @@ class Pace(NamedTuple):
     columns: IntArray
     """(items,) number that is equal for tiles with the same columns."""
     kept_before: FloatArray
-    """(bounds, numbers) kept columns of the tiles with each number of `columns` before each bound. The bounds
-    divide the columns of A into equal parts."""
+    """(bounds, numbers) how many columns a tile keeps below each bound, for each number of `columns`. The
+    bounds divide the K columns of A into equal parts."""
     log_absent: FloatArray
     """(items,) logarithm of the fraction of the rows that the item's tile drops."""
     read_bytes: FloatArray
@@ -265,20 +265,25 @@ class Pace(NamedTuple):
 
 
 class SampledReads(NamedTuple):
-    """Reads of a launch, each of which stands for equally many bytes of weights and rows of B."""
+    """A sample of what the items of a launch read: weights and rows of B.
+
+    The bytes of all items, one item after another, are divided into equal steps. One read is sampled from
+    each step and represents it. Times are counted in kept columns (`working_sets`).
+    """
 
     item: IntArray
-    """(reads,) item that reads."""
+    """(reads,) number of the item that makes the read."""
     passed: FloatArray
-    """(reads,) kept columns of the tile before the one that is read."""
+    """(reads,) place of the read column among the kept columns of the item's tile, from 0."""
     place: FloatArray
-    """(reads,) column of A that is read, in the parts of `Pace.kept_before`."""
+    """(reads,) the same column among all K columns of A, in units of the distance between two bounds of
+    `Pace.kept_before`."""
     begin: FloatArray
-    """(reads,) time at which the item begins to read the bytes for which this read stands."""
+    """(reads,) time at which the item begins to read the bytes of the step."""
     end: FloatArray
-    """(reads,) time at which it has read them."""
+    """(reads,) time at which the item has read the bytes of the step."""
     read_bytes: FloatArray
-    """(2, reads) bytes of weights and of rows of B for which the read stands."""
+    """(2, reads) bytes of weights, and bytes of rows of B, in the step."""
 
 
 @njit()

@@ -25,23 +25,25 @@ from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import KernelPlan
 
 MOST_SAMPLED, LEAST_SAMPLED, SAMPLED_PER_ITEM = 2048, 512, 8
-"""Reads of a launch that are compared with those of other items: at most, at least if there are many items,
-and per item if there are few. Kind: choice, for speed."""
+"""Number of sampled reads of a launch (`SampledReads`): the most, the least if it has many items, and the
+number per item if it has few. Kind: choice, for speed."""
 COMPARISONS = 2**22
-"""Comparisons of a sampled read with an item of its token range, if that allows `LEAST_SAMPLED` reads. Kind:
-choice, for speed."""
+"""Most comparisons of sampled reads with the items of one token range. Launches with more get fewer sampled
+reads, but not fewer than `LEAST_SAMPLED`. Kind: choice, for speed."""
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 """Golden ratio, whose multiples are evenly distributed modulo 1. Kind: definition, x^2 + x = 1."""
 WINDOWS, FIRST_WINDOW = 64, 8.0
 """Number of windows in which reads are compared, and the first of them in kept columns. Kind: choice, for
 speed."""
 PHASES, STARTS = 16, 8
-"""Phases of a launch with equally many bytes, and times in each of them, for which the working set is
-computed. Kind: choice, for speed."""
+"""Number of phases into which a launch is divided, each with equally many sampled reads, and number of times
+in each phase over which its working set is averaged. Kind: choice, for speed."""
 SHORTEST = 1e-3
-"""Least time, in kept columns, in which the bytes of a sampled read pass. Kind: choice, above rounding."""
+"""Least time, in kept columns, between `begin` and `end` of a sampled read, so that its bytes per unit of
+time are finite. Kind: choice, above rounding."""
 PARTS = 64
-"""Equal parts of the columns of A in which the kept columns of tiles are counted. Kind: choice, for speed."""
+"""Number of equal parts into which the K columns of A are divided. The columns that a tile keeps are counted
+up to the end of each part, and interpolated within a part. Kind: choice, for speed."""
 
 _Int64Array = npt.NDArray[np.int64]
 
@@ -95,7 +97,7 @@ def start_times(plan: KernelPlan, resident_blocks: int) -> FloatArray:
 
 
 def find_unread(plan: KernelPlan, pace: Pace, capacity: float, once: FloatArray) -> Unread:
-    """Return the data that items do not find in L2, which holds `capacity` bytes.
+    """Return the fractions of each item's data that are not in an L2 of `capacity` bytes.
 
     A sample of the reads of the launch is compared with all items that can have read the same data before.
 
@@ -153,12 +155,12 @@ def sample_reads(plan: KernelPlan, pace: Pace) -> SampledReads:
 
 
 def _bytes_before(pace: Pace) -> FloatArray:
-    """Return the bytes that all items before each item read, and the bytes of all items, (items + 1,)."""
+    """Return the cumulative bytes that items read, (items + 1,): entry i is the sum of items 0 to i - 1."""
     return np.concatenate(([0.0], np.cumsum(pace.read_bytes.sum(axis=0))))
 
 
 def _means_of_items(pace: Pace, of_reads: FloatArray) -> FloatArray:
-    """Return means of values of sampled reads, (rows, reads), over the bytes of each item, (rows, items)."""
+    """Return means over the bytes of each item, (rows, items), of values of sampled reads, (rows, reads)."""
     before = _bytes_before(pace)
     ends = np.linspace(0.0, before[-1], of_reads.shape[1] + 1)
     sums = np.cumsum(np.column_stack((np.zeros(of_reads.shape[0]), of_reads * ends[1])), axis=1)
@@ -169,7 +171,7 @@ def _means_of_items(pace: Pace, of_reads: FloatArray) -> FloatArray:
 def _kept_before_reads(
     pace: Pace, reads: SampledReads, unread: FloatArray, capacity: float, windows: FloatArray
 ) -> FloatArray:
-    """Return the time before each sampled read from which on L2 contains all data that were used, (reads,).
+    """Return how long before each sampled read the oldest data that L2 still contains were used, (reads,).
 
     If data that are used at the time t are kept for k(t), L2 contains at the time t + k(t) the data that were
     used since t. k is computed for the phases of a launch and interpolated between their middles.
