@@ -20,15 +20,11 @@ import numpy as np
 
 from benchmarks.agreement import SINGLE, Case, Pair, drawn, pairs
 from prunecast.errors import BadInput
-from prunecast.kernels import KERNELS
 from prunecast.kernels.device.build import KernelBuildError
 from prunecast.validation.measure.contestants import (
-    Runner,
-    csr_runner,
-    dense_runners,
+    kernel_runners,
     largest_excess,
     layer_inputs,
-    own_runner,
     random_pool,
 )
 from prunecast.validation.measure.libraries import CublasProduct
@@ -69,7 +65,10 @@ class Bench:
         BadInput, KernelBuildError : the kernel does not run the layer on this GPU
         """
         case = pair.case
-        runners, excess = self._runners(case)
+        kept = case.kept()
+        inputs = layer_inputs(case.m, case.k, case.n, case.dtype, self.pool, self.outputs)
+        runners = kernel_runners(case.kernel, case.plan, kept, inputs, self.stream, self.dense)
+        excess = largest_excess(runners, case.kernel, kept, inputs)
         captured = [capture(runner.config, self.stream, runner.launch, runner.sets) for runner in runners]
         samples = self.timer.take_turns(captured, TURNS)
         config, sample = min(samples.items(), key=lambda item: item[1].median)
@@ -84,20 +83,6 @@ class Bench:
             "clock_mhz": f"{np.median(sample.clock_mhz):.0f}",
             "excess": f"{excess:.2f}",
         }
-
-    def _runners(self, case: Case) -> tuple[list[Runner], float]:
-        """Return kernels that are ready to run, and their largest error in error bounds."""
-        record, kept = KERNELS[case.kernel], case.kept()
-        inputs = layer_inputs(case.m, case.k, case.n, case.dtype, self.pool, self.outputs)
-        if record.is_baseline:
-            runners, mask, most = dense_runners(inputs, self.dense), None, case.k
-        else:
-            mask = kept.mask()
-            most = int(mask.sum(axis=1).max(initial=1))
-            csr = record.runs_any_mask
-            runners = [csr_runner(kept, inputs, self.stream) if csr else own_runner(case.plan(), inputs)]
-        excess = [largest_excess(r, mask, most, inputs, library=record.library) for r in runners]
-        return runners, max(excess)
 
 
 def measured(found: list[Pair], seconds: float) -> Iterator[dict[str, Any]]:

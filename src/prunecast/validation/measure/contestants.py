@@ -127,6 +127,8 @@ class Runner(NamedTuple):
     """Enqueues the product of set i on the current stream and returns its C."""
     sets: int
     config: str
+    plan: KernelPlan | None = None
+    """What it launches; None for NVIDIA's libraries."""
 
 
 def dense_runners(inputs: Inputs, product: CublasProduct) -> list[Runner]:
@@ -180,7 +182,33 @@ def own_runner(plan: KernelPlan, inputs: Inputs) -> Runner:
     def launch(i: int) -> Any:
         return operators[i](inputs.b(i), out=inputs.c(i))
 
-    return Runner(launch, sets, str(plan.config))
+    return Runner(launch, sets, str(plan.config), plan)
+
+
+def kernel_runners(
+    kernel: str,
+    plan: Callable[[], KernelPlan],
+    kept: PrunedMap,
+    inputs: Inputs,
+    stream: Any,
+    dense: CublasProduct,
+) -> list[Runner]:
+    """Return the runners of a kernel of `KERNELS`: two of cuBLAS, one of any other kernel.
+
+    Parameters
+    ----------
+    plan : returns what a kernel of the project launches; not called for cuBLAS and cuSPARSE
+    dense : the product of cuBLAS in the number format of the inputs
+
+    Raises
+    ------
+    BadInput, KernelBuildError : there is no plan, or this device cannot run it
+    """
+    if KERNELS[kernel].is_baseline:
+        return dense_runners(inputs, dense)
+    if KERNELS[kernel].runs_any_mask:
+        return [csr_runner(kept, inputs, stream)]
+    return [own_runner(plan(), inputs)]
 
 
 def refuse_other_devices() -> None:
@@ -199,19 +227,25 @@ Reason: cuSPARSE adds partial sums in fp16, with errors of 1.7 to 85 times the b
 H200, 2026-11-20)."""
 
 
-def largest_excess(
-    runner: Runner, mask: MaskArray | None, kept: int, inputs: Inputs, *, library: bool
-) -> float:
-    """Run the product once, and return the largest ratio of |error| to error bound over all checked elements.
+def largest_excess(runners: list[Runner], kernel: str, kept: PrunedMap, inputs: Inputs) -> float:
+    """Run each product once, and return the largest ratio of |error| to error bound over checked elements.
 
-    The ratio is at most 1 if the result is correct, and infinite if an element is not finite.
+    The ratio is at most 1 if the results are correct, and infinite if an element is not finite.
 
     Parameters
     ----------
-    mask : (M, K) bool, the weights of `inputs.weights` that the product keeps; None for the dense random
-        weights of the pool
-    kept : maximum number of products in one sum
-    library : True if partial sums may be rounded to the format of C, as NVIDIA's libraries do
+    kernel : name in `KERNELS`; the baseline multiplies the dense random weights of the pool
+    kept : the map of the weights of `inputs.weights` that any other kernel keeps
+    """
+    record = KERNELS[kernel]
+    mask = None if record.is_baseline else kept.mask()
+    most = inputs.k if mask is None else int(mask.sum(axis=1).max(initial=1))
+    return max(_excess(runner, mask, most, inputs, library=record.library) for runner in runners)
+
+
+def _excess(runner: Runner, mask: MaskArray | None, kept: int, inputs: Inputs, *, library: bool) -> float:
+    """Return the largest ratio of one product, whose partial sums of at most `kept` products a library may
+    round to the format of C.
     """
     c = inputs.c(0)
     c.fill(nothing(inputs.dtype))

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import cupy as cp
@@ -17,12 +18,9 @@ from prunecast.validation.case import Case, RowKey
 from prunecast.validation.case_maps import case_plan, check_pattern, map_of, recorded_fingerprint
 from prunecast.validation.measure.contestants import (
     Inputs,
-    Runner,
-    csr_runner,
-    dense_runners,
+    kernel_runners,
     largest_excess,
     layer_inputs,
-    own_runner,
     random_pool,
 )
 from prunecast.validation.measure.driver import HOT_REASONS, Driver
@@ -172,33 +170,22 @@ def _skipped(case: Case, kernel: str, reason: Exception) -> _PreparedRow:
 def _prepare(bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: Inputs) -> _PreparedRow:
     """Build a kernel, check its result and capture its graphs; on failure, mark the row with the reason."""
     row = Measurement(case=case, kernel=kernel)
-    mask = None if KERNELS[kernel].is_baseline else kept.mask()
-    most = case.k if mask is None else int(mask.sum(axis=1).max(initial=1))
-    library = KERNELS[kernel].library
+    plan = partial(case_plan, case, kernel, kept, bench.gpu)
     try:
-        runners, plan = _runners(bench, case, kernel, kept, inputs)
-        excess = max(largest_excess(runner, mask, most, inputs, library=library) for runner in runners)
+        if not KERNELS[kernel].is_baseline:
+            check_pattern(case, kernel)
+        runners = kernel_runners(kernel, plan, kept, inputs, bench.stream, bench.dense(case.dtype))
+        excess = largest_excess(runners, kernel, kept, inputs)
     except (BadInput, KernelBuildError, MemoryError, RuntimeError, OSError) as reason:
         return _skipped(case, kernel, reason)
     wrong = () if excess <= 1.0 else ("wrong",)
-    row = replace(row, excess=excess, plan=plan, marks=wrong)
+    launched = runners[0].plan
+    fingerprint = "" if launched is None else recorded_fingerprint(launched)
+    row = replace(row, excess=excess, plan=fingerprint, marks=wrong)
     if wrong:
         return _PreparedRow(row, [])
     captured = [capture(f"{row.key.text}|{r.config}", bench.stream, r.launch, r.sets) for r in runners]
     return _PreparedRow(row, captured)
-
-
-def _runners(
-    bench: _Bench, case: Case, kernel: str, kept: PrunedMap, inputs: Inputs
-) -> tuple[list[Runner], str]:
-    record = KERNELS[kernel]
-    if record.is_baseline:
-        return dense_runners(inputs, bench.dense(case.dtype)), ""
-    check_pattern(case, kernel)
-    if record.runs_any_mask:
-        return [csr_runner(kept, inputs, bench.stream)], ""
-    plan = case_plan(case, kernel, kept, bench.gpu)
-    return [own_runner(plan, inputs)], recorded_fingerprint(plan)
 
 
 def _spread(seconds: list[float]) -> float:
