@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from prunecast.hardware.clock import busy_share
 from prunecast.launch.overlap import head_start_cycles, series_ends, spread_cycles
-from prunecast.models.amount_loops import RowsOfItems, reads_by_part
 from prunecast.models.chip import QUEUE_ORDER, _slot_ends, _sm_ends, _wave_shares, _WaveShares
 from prunecast.models.loops import queued, stretched
+from prunecast.models.reuse_loops import RowsOfItems, reads_by_part
 from prunecast.models.traffic import WaveReads
 from prunecast.models.waves import Placement
 

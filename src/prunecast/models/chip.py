@@ -10,7 +10,6 @@ import numpy.typing as npt
 from prunecast.hardware.clock import busy_share
 from prunecast.launch import LaunchContext
 from prunecast.launch.overlap import gained_cycles, straggler_cycles, straggler_of
-from prunecast.models.amount_loops import reads_by_part
 from prunecast.models.amounts import units_of
 from prunecast.models.block_times import first_stages_share, stores_together
 from prunecast.models.bounds import L2Seconds
@@ -18,6 +17,7 @@ from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
 from prunecast.models.loops import ChipEnds, GroupEnds, SmEnds
 from prunecast.models.rates import store_rate
+from prunecast.models.reuse_loops import reads_by_part
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.traffic import SEGMENTS, WaveReads
 from prunecast.models.waves import Placement

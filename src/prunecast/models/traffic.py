@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from prunecast.launch import LaunchContext
 from prunecast.launch.memory import MemoryRules, RowsRead
-from prunecast.models.amount_loops import RowsOfItems, Unread, fetch_again
 from prunecast.models.amounts import Amounts
 from prunecast.models.rates import program_traits
+from prunecast.models.reuse_loops import RowsOfItems, Unread, fetch_again
 from prunecast.models.terms import FloatArray, Quantity
 from prunecast.models.working_sets import find_unread, pace_of_items
 from prunecast.plan.kernel_plan import OUTPUT_BYTES, KernelPlan, Schedule

@@ -10,7 +10,8 @@ most L2. Working sets change during a launch, since blocks begin in step and dri
 import numpy as np
 import numpy.typing as npt
 
-from prunecast.models.amount_loops import (
+from prunecast.models.loops import run_down
+from prunecast.models.reuse_loops import (
     NEVER_ABSENT,
     Pace,
     RowsOfItems,
@@ -20,11 +21,10 @@ from prunecast.models.amount_loops import (
     find_kept_times,
     unread_shares,
 )
-from prunecast.models.loops import run_down
 from prunecast.models.terms import FloatArray
 from prunecast.plan.kernel_plan import KernelPlan
 
-MOST_SAMPLED, LEAST_SAMPLED, SAMPLED_PER_ITEM = 2048, 512, 8
+MOST_SAMPLED, LEAST_SAMPLED, SAMPLED_PER_ITEM = 2048, 512, 16
 """Number of sampled reads of a launch (`SampledReads`): the most, the least if it has many items, and the
 number per item if it has few. Kind: choice, for speed."""
 COMPARISONS = 2**22
