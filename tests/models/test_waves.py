@@ -25,7 +25,8 @@ from prunecast.models.block_times import (
     ring_steps,
     stores_together,
 )
-from prunecast.models.chip import last_reads, reading_phases
+from prunecast.models.bounds import L2Seconds
+from prunecast.models.chip import l2_phases, last_reads
 from prunecast.models.loops import SlotsApart, stretched
 from prunecast.models.rates import sm_level_cycles
 from prunecast.models.roofline import estimate, look_up
@@ -480,9 +481,10 @@ def test_l2_idles_while_blocks_of_all_sms_change():
     assert apart.cycles == pytest.approx(simulate(replace(plan, work=shuffled), T4).cycles, rel=0.02)
 
 
-def test_intervals_in_which_blocks_read():
+def test_intervals_in_which_blocks_read_and_store():
     # Each of two SMs runs two blocks of 3,000 cycles. The first ones read from cycle 1000, the second ones
-    # after a prologue of 1,000 cycles, and all until 200 cycles before they end
+    # after a prologue of 1,000 cycles, and all until 200 cycles before they end. In these 200 cycles they
+    # store C; that of the last blocks comes after the last read and does not count
     (worker,) = one_role_programs(2)
     worker = replace(worker, step=(*worker.step, Instruction(Op.LOAD_B, 0, per_k16=True, ahead=1)))
     plan = hand_plan([256] * 4, 64, programs=(worker,), stages=2, shared_bytes=200_000)
@@ -492,9 +494,26 @@ def test_intervals_in_which_blocks_read():
     placement = waves.Placement(
         slot_finish=ends[2:, None], sm=np.array([0, 1, 0, 1]), unit_end=ends, unit_wait=np.zeros(4)
     )
-    found = reading_phases(case, placement, np.full(4, 200.0))
-    assert stretched(found, 3600.0) == pytest.approx(1000 + 1800 + 1200 + 1800)
-    assert stretched(found, 7200.0) == pytest.approx(1000 + 3600 + 1200 + 3600)
+
+    def found(reads, stores):
+        return l2_phases(case, placement, np.full(4, 200.0), L2Seconds(reads, reads, stores, stores))
+
+    assert stretched(found(1.0, 0.0), 3600.0) == pytest.approx(1000 + 1800 + 1200 + 1800)
+    assert stretched(found(1.0, 0.0), 7200.0) == pytest.approx(1000 + 3600 + 1200 + 3600)
+    # Reads of 3,600 cycles, and 180 of 360 cycles of stores before the last read
+    assert stretched(found(10.0, 1.0), 3600.0 + 180.0) == pytest.approx(1000 + 1800 + 1200 + 1800)
+    # Stores of 1,000 and as many reads: 800 cycles more than the 200 in which the first blocks store
+    assert stretched(found(1.0, 2.0), 1000.0 + 1000.0) == pytest.approx(1000 + 1800 + 800 + 1200 + 1800)
+
+
+@pytest.mark.parametrize("seed", [994339, 999199])
+def test_l2_stores_c_while_blocks_change(seed):
+    # Equal blocks read for a fifth of their time. With all stores in that time, L2 made them 6 % slower than
+    # unequal blocks with more k-steps
+    layer = draw_of(seed, "model")
+    layer = layer._replace(sparsity=layer.sparsity + 0.1)
+    found, simulated = (run(layer.plan(), layer.gpu).seconds for run in (estimate, simulate))
+    assert found == pytest.approx(simulated, rel=0.01)
 
 
 @pytest.mark.parametrize(

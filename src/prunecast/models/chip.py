@@ -34,7 +34,7 @@ PARTS, POINTS = 8, 16
 """Parts of the first wave, and columns of A that stand for those of an unsplit item (`_in_parts`). A k-slice
 has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice, for speed."""
 
-OF_READS = (Quantity.A, Quantity.B, Quantity.INDEX)
+OF_READS, OF_STORES = (Quantity.A, Quantity.B, Quantity.INDEX), (Quantity.C, Quantity.PARTIALS_OUT)
 
 
 class _WaveShares(NamedTuple):
@@ -250,7 +250,7 @@ def chip_ends(
     behind, between = float(sm_finish.max()) - float(fetched.max()), _between_cycles(case, quiet_end)
     later_share = 1.0 - first_stages_share(case)
     return ChipEnds(
-        phases=reading_phases(case, placement, quiet_end),
+        phases=l2_phases(case, placement, quiet_end, l2),
         fetching=_slot_ends(placement, fetched, read_bytes, quiet, waits, later_share),
         working=_slot_ends(placement, sm_finish, l2_bytes, quiet, waits, later_share),
         at_once=_requested_at_once(case),
@@ -281,19 +281,21 @@ def chip_ends(
     )
 
 
-def reading_phases(case: Case, placement: Placement, quiet_end: FloatArray) -> SmEnds:
-    """Return the intervals between the times at which blocks start or end reading, for one block per SM.
+def l2_phases(case: Case, placement: Placement, quiet_end: FloatArray, l2: L2Seconds) -> SmEnds:
+    """Return the intervals between the times at which blocks start or end to read and to store.
 
-    SMs whose blocks start together request more than L2 serves while they read, and L2 idles while they
-    change blocks. In descending order of k-steps, the block that starts last has fewest k-steps, so that SMs
-    come together from wave to wave. A block reads from the end of its prologue to `quiet_end` cycles before
-    its end. If only the last units are scheduled one by one, earlier ones count as if they read like these.
-    The intervals are empty if several blocks share an SM, a block has a list of items, or blocks request more
-    than one k-step in advance: L2 then still serves these while the SM does the last k-steps.
+    SMs whose blocks start together request more than L2 serves while they read, and L2 only stores C while
+    they change blocks. In descending order of k-steps, the block that starts last has fewest k-steps, so that
+    SMs come together from wave to wave. A block reads from the end of its prologue to `quiet_end` cycles
+    before its end, and then stores C. If only the last units are scheduled one by one, earlier ones count as
+    if they read and store like these. The intervals end with the last read. They are empty if several blocks
+    share an SM, a block has a list of items, or blocks request more than one k-step in advance: L2 then still
+    serves these while the SM does the last k-steps.
 
     Parameters
     ----------
     quiet_end : (units,) cycles at the end of each unit during which it reads nothing
+    l2 : seconds for which all reads and all stores occupy L2
     """
     one_by_one = case.plan.schedule is Schedule.HARDWARE and case.context.crowd == 1
     one_by_one &= case.context.copies_through_registers and case.plan.blocks > case.blocks_in_flight
@@ -305,19 +307,24 @@ def reading_phases(case: Case, placement: Placement, quiet_end: FloatArray) -> S
     start = np.where(is_first, case.before_data, np.append(0.0, end[:-1]) + case.context.prologue_cycles)
     # The start of an SM's first unit is not known if earlier ones are left out
     known = ~is_first if units.size < placement.unit_end.size else np.ones(units.size, np.bool_)
-    start, stop = start[known], (end - quiet_end[units])[known]
-    read = case.amounts.whole[:, OF_READS].sum(axis=1)[case.amounts.kinds.of_item][units][known]
-    rates = np.where(stop > start, read / np.maximum(stop - start, 1.0), 0.0)
-    order = np.argsort(np.concatenate((start, stop)), kind="stable")
-    lasting = np.diff(np.concatenate((start, stop))[order])
-    share_of_work = np.maximum(np.cumsum(np.concatenate((rates, -rates))[order])[:-1], 0.0) * lasting
+    start, stop, end = start[known], (end - quiet_end[units])[known], end[known]
+    whole, lasting = case.amounts.whole[case.amounts.kinds.of_item[units][known]], (stop - start, end - stop)
+    moved = np.stack([whole[:, columns].sum(axis=1) for columns in (OF_READS, OF_STORES)])
+    # Seconds of L2 per cycle in which a block reads or stores
+    rates = np.array([[l2.reads], [l2.stores]]) * moved / np.maximum(moved.sum(axis=1, keepdims=True), 1.0)
+    reads, stores = np.where(np.array(lasting) > 0.0, rates / np.maximum(lasting, 1.0), 0.0)
+    last_read = float(stop.max())
+    times = np.minimum(np.concatenate((start, stop, stop, end)), last_read)
+    order = np.argsort(times, kind="stable")
+    intervals = np.diff(times[order])
+    requested = np.cumsum(np.concatenate((reads, -reads, stores, -stores))[order])[:-1]
+    share_of_work = np.maximum(requested, 0.0) * intervals
     if not share_of_work.any():
         return _NO_INTERVALS
-    together = float(stop.max()) - case.before_data
-    lasting *= together / float(lasting.sum())
-    return SmEnds(
-        lasting, share_of_work / float(share_of_work.sum()), case.before_data, together, _NO_GROUPS, 0.0
-    )
+    together = last_read - case.before_data
+    intervals *= together / float(intervals.sum())
+    share_of_work /= float(share_of_work.sum())
+    return SmEnds(intervals, share_of_work, case.before_data, together, _NO_GROUPS, 0.0)
 
 
 def _requested_bytes(case: Case, placement: Placement) -> FloatArray:
@@ -366,7 +373,7 @@ def stores_at_once_cycles(case: Case) -> float:
     """
     if case.traits.runs_ahead or case.context.crowd > 1 or not case.plan.item_count:
         return 0.0
-    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) / case.plan.item_count
+    stored = float(case.amounts.total[list(OF_STORES)].sum()) / case.plan.item_count
     port = float(case.gpu.store_bytes_per_clk_per_sm)
     together = float(stores_together(case)[np.argmax(case.amounts.step_count)])
     return max(stored / store_rate(case.context, together) - stored / port, 0.0)

@@ -362,8 +362,8 @@ class ChipEnds(NamedTuple):
     """Input of `chip_cycles` for any SM clock: cycles, seconds (names that end in `_s`) and fractions."""
 
     phases: SmEnds
-    """Intervals between the times at which a block starts or ends reading, instead of ends of SMs; empty if
-    they are not known (`chip.reading_phases`)."""
+    """Intervals between the times at which a block starts or ends reading or storing, instead of ends of SMs;
+    empty if they are not known (`chip.l2_phases`)."""
     fetching: SmEnds
     """Times at which SMs have finished all reads, and all stores except those of their last items."""
     working: SmEnds
