@@ -375,7 +375,7 @@ def test_blocks_whose_k_steps_differ_by_more_than_the_stores_last_do_not_store_t
     c_bytes *= {"fp16": 2, "fp32": 4}[plan.dtype]
     window = c_bytes / case.gpu.l2_store_bytes_per_s * case.gpu.max_clock_hz
     step = crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
-    steps = plan.steps_per_item.tolist()
+    steps = [-(-columns // 16) * 16 / plan.shape.block_k for columns in plan.multiplied_columns.tolist()]
     found = stores_together(case)[case.amounts.kinds.of_item]
     sms = np.bincount(np.arange(plan.blocks) % case.gpu.sm_count)
     for own, together in zip(steps, found, strict=True):
@@ -413,6 +413,19 @@ def test_owners_of_split_tiles_do_not_store_together_with_the_other_k_slices(see
     fuller = min(plan.blocks / gpu.sm_count - (crowd - 1), 1.0) if crowd > 1 else 1.0
     assert found[~is_owner] == pytest.approx((1.0 - 1.0 / parts) * fuller, abs=0.5 / 8)
     assert estimate(plan, gpu).cycles == pytest.approx(simulate(plan, gpu).cycles, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [994016, 1000532])
+def test_a_last_k_step_of_few_columns_separates_stores_by_its_columns(seed):
+    # Tiles keep 23 to 45 of 64 or 128 columns. If those with more than 32 store a whole k-step after the
+    # others, the launch is 6 to 7 % faster than simulated
+    layer = draw_of(seed, "model")
+    case = look_up(launch_context(layer.plan(), layer.gpu))
+    assert case.plan.shape.block_k == 32
+    assert sorted(set(case.plan.steps_per_item)) == [1, 2]
+    assert stores_together(case).min() >= 0.75
+    simulated = simulate(case.plan, layer.gpu).cycles
+    assert estimate(case.plan, layer.gpu).cycles == pytest.approx(simulated, rel=0.02)
 
 
 def test_a_few_long_blocks_store_alone_beside_many_short_ones() -> None:
@@ -625,8 +638,9 @@ def test_items_of_lists_store_together_with_items_that_end_with_them(seed):
     window = stored * plan.blocks / plan.item_count / gpu.l2_store_bytes_per_s * gpu.max_clock_hz
     step = crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
     ends, last = [], np.diff(work.block_start)
+    steps = -(-plan.multiplied_columns // 16) * 16 / plan.shape.block_k
     for first, count in zip(work.block_start, last, strict=False):
-        ends += [int(plan.steps_per_item[first : first + j + 1].sum()) for j in range(count)]
+        ends += [float(steps[first : first + j + 1].sum()) for j in range(count)]
     owners = (work.owner == 1) & (work.parts > 1)
     found = stores_together(case)
     for kind, item in enumerate(case.amounts.kinds.example):

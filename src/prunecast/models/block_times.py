@@ -292,16 +292,17 @@ def _later_busy_cycles(case: Case) -> int:
 def stores_together(case: Case) -> FloatArray:
     """Return the fraction of SMs that store at the same time as an item of each kind, (kinds,).
 
-    Items of the first wave count, or all items of lists. Those that end after equally many
-    k-steps of their block store together. Others store later by the k-steps that they have more, each of
-    which lasts at least as long as the busiest pipe of the SM needs for its blocks. Stores of two blocks
-    overlap as far as this is shorter than the time in which L2 stores the C of the wave. Owners of split
-    tiles wait for the partial sums of the other k-slices, so that they store C after these. The result is the
-    mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a few long blocks store alone, however many
-    short ones store together. If some SMs run one block less than others, the result is that of the others,
-    which end last: SMs with fewer blocks store earlier by the work of one block. It is 1 for lists of several
-    items on SMs with several blocks, whose items end at times that depend on each other, and for blocks
-    with producer warps, which stay in step (measured on the H200).
+    Items of the first wave count, or all items of lists. Those that end after equally many k-steps of their
+    block store together. Others store later by the k-steps that they have more, each of which lasts at least
+    as long as the busiest pipe of the SM needs for its blocks. A last k-step counts by its groups of 16
+    columns: of tiles that keep 31 and 33 columns, one has a k-step of 32 columns more than the other, but
+    only one group more. Stores of two blocks overlap as far as this is shorter than the time in which L2
+    stores the C of the wave. Owners of split tiles wait for the partial sums of the other k-slices, so that
+    they store C after these. The result is the mean overlap with all blocks, rounded to `OVERLAP_GRAIN`: a
+    few long blocks store alone, however many short ones store together. If some SMs run one block less than
+    others, the result is that of the others, which end last: SMs with fewer blocks store earlier by the work
+    of one block. It is 1 for lists of several items on SMs with several blocks, whose items end at times that
+    depend on each other, and for blocks with producer warps, which stay in step (measured on the H200).
     """
     plan, gpu, first = case.plan, case.gpu, case.traffic.waves.of_item == 0
     has_lists = plan.item_count > plan.blocks
@@ -309,12 +310,13 @@ def stores_together(case: Case) -> FloatArray:
         return np.ones(case.amounts.kinds.example.size)
     # Owners that wait for partial sums store after all k-steps
     waits = case.traits.waits_for_parts * plan.work.owner * (plan.work.parts > 1)
-    ends = plan.steps_per_item + OWNERS_LATER_STEPS * waits
+    own_steps = np.ceil(plan.multiplied_columns / 16.0) * 16.0 / plan.shape.block_k
+    ends = own_steps + OWNERS_LATER_STEPS * waits
     counted, rounds = first, 1.0
     if has_lists:
         # An item of a list follows the k-steps of earlier items of its block
         counted, rounds = np.ones_like(first), plan.item_count / plan.blocks
-        ends = _list_steps(plan) + OWNERS_LATER_STEPS * waits
+        ends = _list_steps(plan, own_steps) + OWNERS_LATER_STEPS * waits
     steps, items = np.unique(ends[counted], return_counts=True)
     stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(counted.mean())
     stored /= rounds
@@ -329,9 +331,9 @@ def stores_together(case: Case) -> FloatArray:
     return np.asarray(np.rint(share * OVERLAP_GRAIN) / OVERLAP_GRAIN)
 
 
-def _list_steps(plan: KernelPlan) -> npt.NDArray[np.int64]:
-    """Return (items,) k-steps of the items of a block's list up to each item, its own included."""
-    done = np.concatenate(([0], np.cumsum(plan.steps_per_item, dtype=np.int64)))
+def _list_steps(plan: KernelPlan, own_steps: FloatArray) -> FloatArray:
+    """Return the sum of `own_steps` (items,) over the items of a block's list up to each item, (items,)."""
+    done = np.concatenate(([0.0], np.cumsum(own_steps)))
     starts = plan.work.block_start
     return np.asarray(done[1:] - np.repeat(done[starts[:-1]], np.diff(starts)))
 
