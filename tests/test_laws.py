@@ -22,7 +22,8 @@ DRAWS = {"model": range(4 * len(KERNELS)), "simulator": range(40, 46)}
 
 
 MENDED = {
-    "fewer tokens, new plan": (7330, 20002, 30243, 90088),
+    "fewer tokens, new plan": (7330, 20002, 90088),
+    "sparser": (994016, 994339, 994664, 999199, 1000532),
     "sparser, new plan": (5155, 720445, 722353, 881068, 881077),
     "larger L2, new plan": (722440,),
     "one launch": (7160,),
@@ -215,6 +216,31 @@ def test_launches_that_overlap_differently_are_not_compared():
     layer = draw_of(970000, "model")
     with pytest.raises(BadInput, match="launches overlap differently"):
         LAWS["fewer tokens"](layer, laws.ENGINES["model"])
+
+
+@pytest.mark.parametrize(
+    ("law", "seed", "reason"),
+    [
+        ("fewer tokens", 994646, "tiles have more k-slices"),  # 7 slices, then 13
+        ("fewer tokens", 996023, "lists of k-slices are longer"),  # 212 k-steps of 53 blocks, 106 of 26
+        ("fewer tokens, new plan", 1000492, "rows of B become narrower"),  # 32 and 16 tokens in blocks of 64
+        ("fewer tokens, new plan", 996460, "rows of B become narrower"),
+    ],
+)
+def test_launches_that_are_divided_differently_are_not_compared(law, seed, reason):
+    layer = draw_of(seed, "model")
+    with pytest.raises(BadInput, match=reason):
+        LAWS[law](layer, laws.ENGINES["model"])
+
+
+@pytest.mark.parametrize("law", ["fewer tokens", "fewer tokens, new plan"])
+def test_half_of_the_blocks_of_tokens_in_as_many_k_slices_is_compared(law):
+    def slower(plan, gpu, policy="gty"):
+        return replace(_simulated(), seconds=1.02 if plan.n < layer.n else 1.0)
+
+    layer = draw_of(991955, "model")
+    assert layer.plan().work.parts.max() > 1
+    assert LAWS[law](layer, slower) == pytest.approx(0.02)
 
 
 def test_items_of_unequal_plans_are_not_compared():
