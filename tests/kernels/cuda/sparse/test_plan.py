@@ -9,8 +9,9 @@ from prunecast.kernels import Schedule, run_reference
 from prunecast.kernels.two_of_four.cuda.operator import SparseOperator, _check_sparse_form
 from prunecast.kernels.two_of_four.kernel import _sparse_tensor_times
 from prunecast.models import estimate
-from prunecast.patterns import NestedMap, TileMap
+from prunecast.patterns import NestedMap, TileMap, parse_pattern, weigh
 from prunecast.patterns.element_map import element_map_from_mask
+from prunecast.workload.engines import simulate
 from tests.kernels.cuda.sparse.layouts import FORMS, GPU, elements_in, plan_of
 
 
@@ -43,6 +44,19 @@ def test_one_heavy_tile_is_split_and_the_product_stays() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((p.m, p.k)), rng.standard_normal((p.k, p.n))
     np.testing.assert_allclose(run_reference(p, a, b), (a * kept.inner.mask()) @ b, atol=1e-9)
+
+
+def test_equal_tiles_of_few_k_steps_are_split_where_the_planner_prices_partial_sums_too_high() -> None:
+    """Eight tiles of 16 k-steps leave most of 108 SMs idle."""
+    gpu = load_gpu("a100-sxm4-40gb")
+    weights = np.random.default_rng(7).standard_normal((1024, 1000), np.float32)
+    pattern = parse_pattern("2:4")
+    kept = pattern.map(pattern.prune({"a": weigh("a", weights)}, 0.5)["a"])
+    chosen = fastest_plan("2:4", kept, 128, "fp16", gpu)
+    whole = product_of("2:4", kept, 128, "fp16", gpu).plan(chosen.config)
+    assert (chosen.work.parts.max(), whole.work.parts.max()) == (2, 1)
+    for engine in (estimate, simulate):
+        assert engine(chosen, gpu).seconds < 0.9 * engine(whole, gpu).seconds
 
 
 @pytest.mark.parametrize("form", FORMS)
