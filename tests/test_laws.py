@@ -27,6 +27,8 @@ MENDED = {
     "sparser, new plan": (5155, 720445, 722353, 881068, 881077),
     "larger L2, new plan": (722440,),
     "one launch": (7160,),
+    # A new plan whose old one gives an SM more work there, and 2:4 tiles whose k-slices were not tried
+    "faster L2, new plan": (999667, 1020136, 1024196),
     "more SMs, new plan": (60443, 61335, 880975),
     "more bandwidth, new plan": (880076, 880724, 881487),
 }
@@ -223,6 +225,8 @@ def test_launches_that_overlap_differently_are_not_compared():
     [
         ("fewer tokens", 994646, "tiles have more k-slices"),  # 7 slices, then 13
         ("fewer tokens", 996023, "lists of k-slices are longer"),  # 212 k-steps of 53 blocks, 106 of 26
+        ("sparser", 1024463, "lists of k-slices are longer"),  # 8 k-steps of 256 blocks, 13 of 128
+        ("sparser, new plan", 1024463, "lists of k-slices are longer"),
         ("fewer tokens, new plan", 1000492, "rows of B become narrower"),  # 32 and 16 tokens in blocks of 64
         ("fewer tokens, new plan", 996460, "rows of B become narrower"),
     ],
