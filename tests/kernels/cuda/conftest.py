@@ -1,10 +1,8 @@
 """Cubins of the tests go to one folder of all workers, so that no test compiles what another has.
 
-`PRUNECAST_CUBINS=FILE` keeps the SHA-256 of every cubin that was compiled, by source and options: what two
-trees compile to can then be compared.
+What `compiled.json` has is not compiled at all, but for a sample; see `compiled`.
 """
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -12,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from prunecast.kernels.device import build
+from tests.kernels.cuda.compiled import ANEW, Compiler, recorded
+from tests.kernels.cuda.sass import counted
 
 
 @pytest.fixture(scope="session")
@@ -32,19 +32,18 @@ def _own_cache(cubins: Path) -> object:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _digests() -> object:
-    patch, found, run = pytest.MonkeyPatch(), {}, build._run_nvrtc
-
-    def told(source: Path, folders: object, options: list[str]) -> tuple[bytes, str]:
-        cubin, log = run(source, folders, options)
-        found[" ".join([source.name, *options])] = hashlib.sha256(cubin).hexdigest()
-        return cubin, log
-
-    patch.setattr(build, "_run_nvrtc", told)
+def _recorded() -> object:
+    patch, compiler = pytest.MonkeyPatch(), Compiler(build._run_nvrtc, recorded())
+    patch.setattr(build, "_run_nvrtc", compiler)
     yield
     patch.undo()
-    if file := os.environ.get("PRUNECAST_CUBINS"):
-        Path(file).write_text(json.dumps(found, indent=1, sort_keys=True))
+    if folder := os.environ.get(ANEW):
+        found = {name: dict(said) for name, said in compiler.found.items()}
+        for name, counts in counted.items():  # another process can have compiled it
+            found.setdefault(name, {})["opcodes"] = counts
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+        part = {"kernels": found, "cubins": compiler.cubins}
+        (Path(folder) / f"{worker}.json").write_text(json.dumps(part, indent=1, sort_keys=True))
 
 
 @pytest.fixture(autouse=True)

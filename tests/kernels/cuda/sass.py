@@ -6,9 +6,24 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+from tests.kernels.cuda.compiled import recorded
+
+counted: dict[str, Counter[str]] = {}
+"""Instructions of each cubin that was disassembled, by the cubin's name."""
+
 
 def opcodes(cubin: Path) -> Counter[str]:
-    """How often each SASS instruction stands in the cubin, without operands."""
+    """How often each SASS instruction stands in the cubin, without operands; by the record if it is empty."""
+    known = recorded().get(cubin.stem, {}).get("opcodes")
+    if cubin.stat().st_size == 0:
+        assert known is not None, f"renew the record: {cubin.stem} has no instructions (compiled.py)"
+        return Counter(known)
+    found = counted[cubin.stem] = _disassembled(cubin)
+    assert known in (None, found), f"renew the record: {cubin.stem} has other instructions (compiled.py)"
+    return found
+
+
+def _disassembled(cubin: Path) -> Counter[str]:
     text = subprocess.run(
         [_disassembler(), "-c", str(cubin)], capture_output=True, text=True, check=True
     ).stdout

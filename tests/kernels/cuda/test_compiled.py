@@ -1,0 +1,65 @@
+"""The record of compiled kernels: what is taken from it, what is compiled, and what must be as recorded."""
+
+from pathlib import Path
+
+import pytest
+
+from prunecast.kernels.device.build import SOURCES
+from tests.kernels.cuda.compiled import ANEW_OF, Compiler, clean, cubin_name
+
+SOURCE = SOURCES / "fill_rows.cu"
+LOG = """ptxas info : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info : Used 40 registers, 16 bytes smem"""
+
+
+def options_of(sampled: bool) -> list[str]:
+    """Options of a kernel that is, or is not, one of those that are compiled nevertheless."""
+    for number in range(1000):
+        options = ["--gpu-architecture=sm_80", f"--define-macro=N={number}"]
+        name = cubin_name(SOURCE, (SOURCES,), options)
+        if (int(name.rpartition("-")[2], 16) % ANEW_OF == 0) == sampled:
+            return options
+    raise AssertionError("no such options")
+
+
+def run(registers: int):
+    log = LOG.replace("40", str(registers))
+    return lambda source, folders, options: (b"code", log)
+
+
+def refused(source: Path, folders: object, options: list[str]) -> tuple[bytes, str]:
+    raise AssertionError("compiled")
+
+
+def test_a_recorded_kernel_is_not_compiled():
+    options = options_of(sampled=False)
+    known = {cubin_name(SOURCE, (SOURCES,), options): {"registers": 40, "shared_bytes": 16}}
+    cubin, log = Compiler(refused, known)(SOURCE, (SOURCES,), options)
+    assert (cubin, clean(log)) == (b"", {"registers": 40, "shared_bytes": 16})
+
+
+def test_a_kernel_of_the_sample_is_compiled_and_compared():
+    options = options_of(sampled=True)
+    known = {cubin_name(SOURCE, (SOURCES,), options): {"registers": 40, "shared_bytes": 16}}
+    assert Compiler(run(40), known)(SOURCE, (SOURCES,), options)[0] == b"code"
+    with pytest.raises(AssertionError, match="renew"):
+        Compiler(run(41), known)(SOURCE, (SOURCES,), options)
+
+
+def test_an_unknown_kernel_is_compiled_and_found():
+    compiler = Compiler(run(40), {})
+    compiler(SOURCE, (SOURCES,), options_of(sampled=False))
+    assert list(compiler.found.values()) == [{"registers": 40, "shared_bytes": 16}]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        LOG.replace("0 bytes spill stores", "8 bytes spill stores"),
+        LOG.replace("0 bytes stack", "16 bytes stack"),
+        LOG + "\nptxas warning : something",
+        LOG + "\n(C7510) wgmma serialized",
+    ],
+)
+def test_only_clean_kernels_are_recorded(log):
+    assert clean(log) is None
