@@ -63,14 +63,13 @@ def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
     engines predict less. Other kernels therefore also get the split that is best if it costs nothing, and the
     closed form compares the plans. The list is empty if no split shortens the makespan.
     """
-    costs = [True] if config.tensor_path == "wgmma" else [True, False]
-    splits = [_lists(plan.tiles, config, plan.n, gpu, split="auto", sums_cost=cost) for cost in costs]
-    found = [
-        tile_plan("2:4", plan.tiles, plan.n, config, assigned, gpu, b_access="gather", inner=plan.inner)
-        for assigned in splits
-        if assigned.work.parts.max(initial=1) > 1
-    ]
-    return list({other.fingerprint(): other for other in found}.values())
+    tiles, n, found = plan.tiles, plan.n, {}
+    for priced in (True,) if config.tensor_path == "wgmma" else (True, False):
+        cut = _lists(tiles, config, n, gpu, split="auto", priced=priced)
+        if cut.work.parts.max(initial=1) > 1:
+            other = tile_plan("2:4", tiles, n, config, cut, gpu, b_access="gather", inner=plan.inner)
+            found[other.fingerprint()] = other
+    return list(found.values())
 
 
 def _sparse_tensor_configs(
@@ -138,23 +137,16 @@ def _tiles_of(elements: ElementMap, tiles: TileMap | None) -> TileMap:
 
 
 def _lists(
-    tiles: TileMap,
-    config: TileConfig,
-    n: int,
-    gpu: GpuSpec,
-    *,
-    split: str | None = None,
-    sums_cost: bool = True,
+    tiles: TileMap, config: TileConfig, n: int, gpu: GpuSpec, *, split: str | None = None, priced: bool = True
 ) -> Assigned:
     """Assign items, longest first, to the blocks of a persistent grid.
 
     Parameters
     ----------
     split : argument of `plan_stspmm`
-    sums_cost : False to split as if adding partial sums cost nothing
+    priced : False to split as if adding partial sums cost nothing
     """
     items = items_of(tiles, config, n, gpu)
     cost = item_cost(config, tiles.kept_per_tile, tiles.row_index.size, n, gpu)
-    if not sums_cost:
-        cost = cost._replace(fix_up=0.0)
+    cost = cost if priced else cost._replace(fix_up=0.0)
     return assign_lists(items, gpu.sm_count * cost.slots, config.shape.block_k, cost, split=split)
