@@ -26,7 +26,8 @@ class RowsOfItems(NamedTuple):
     stop: FloatArray
     """(items,) end of the item's columns, in the unit of `start`."""
     density: FloatArray
-    """(items,) fraction of the rows of B in a segment that the item's tile keeps."""
+    """(items,) fraction of the columns of A that the item's tile keeps. In each segment the item reads this
+    fraction of the rows of B."""
     segments: int
     """Number of segments."""
     keys: int
@@ -121,7 +122,11 @@ def fetch_again(run, a_key, a_bytes, once, b, c_bytes, capacity, unread, a_keys,
 
 
 class Pace(NamedTuple):
-    """Concurrent items, each of which passes one kept column per unit of time."""
+    """When each item of a launch reads which data.
+
+    Time is counted in kept columns: in a unit of time, each running block reads and multiplies the data of
+    one column that its tile keeps.
+    """
 
     begin: FloatArray
     """(items,) time at which the item would have passed the first kept column of its tile."""
@@ -130,14 +135,15 @@ class Pace(NamedTuple):
     stop: FloatArray
     """(items,) end of its kept columns."""
     columns: IntArray
-    """(items,) number that is equal for tiles with the same columns."""
+    """(items,) number of the set of columns that the item's tile keeps, the same for tiles that keep the same
+    columns."""
     kept_before: FloatArray
     """(bounds, numbers) how many columns a tile keeps below each bound, for each number of `columns`. The
     bounds divide the K columns of A into equal parts."""
     log_absent: FloatArray
     """(items,) logarithm of the fraction of the rows that the item's tile drops."""
     read_bytes: FloatArray
-    """(2, items) bytes of weights and of rows of B that the item reads through L2."""
+    """(2, items) bytes that the item reads through L2: in row 0 of weights, in row 1 of B."""
     stored_bytes: FloatArray
     """(items,) bytes of C that the item writes."""
 
@@ -157,7 +163,7 @@ class SampledReads(NamedTuple):
     """(reads,) the same column among all K columns of A, in units of the distance between two bounds of
     `Pace.kept_before`."""
     begin: FloatArray
-    """(reads,) time at which the item begins to read the bytes of the step."""
+    """(reads,) time at which the item begins to read the bytes of the step, in kept columns."""
     end: FloatArray
     """(reads,) time at which the item has read the bytes of the step."""
     read_bytes: FloatArray
@@ -181,7 +187,9 @@ def count_before(columns, starts, tiles, bounds, out):
 
 @inner()
 def _window_of(gap, windows):
-    """Return the number of the shortest window that contains a gap; the number of windows if none does."""
+    """Return the index of the first entry of `windows` (ascending lengths of time) that is at least `gap`, or
+    the number of entries if none is.
+    """
     first, after = 0, windows.size
     while first < after:
         middle = (first + after) // 2

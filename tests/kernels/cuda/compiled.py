@@ -12,6 +12,7 @@ compiles all kernels of the tests and writes the record anew.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,12 @@ Said = dict[str, Any]
 
 
 def versions() -> dict[str, str]:
-    """The installed compiler and disassembler: others may allocate registers differently."""
-    return {name: version(name) for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm")}
+    """The installed compiler and disassembler, "" if absent: others may allocate registers differently."""
+    found = dict.fromkeys(("nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm"), "")
+    for name in found:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 @cache
@@ -60,11 +65,10 @@ def cubin_name(source: Path, folders: Sequence[Path], options: list[str]) -> str
 
 def clean(log: str) -> Said | None:
     """Registers and shared memory by the compiler's log; None if it spills or the log has a warning."""
-    spilled = re.findall(r"([1-9]\d*) bytes (?:stack frame|spill stores|spill loads)", log)
-    if spilled or "warning" in log.lower() or re.search(r"C\d{4}|serialized", log):
+    found = build.resources_in(log)
+    if found.pop("spill_bytes") or "warning" in log.lower() or re.search(r"C\d{4}|serialized", log):
         return None
-    used, shared = (re.findall(rf"{text}", log) for text in (r"Used (\d+) registers", r"(\d+) bytes smem"))
-    return {"registers": max(map(int, used), default=0), "shared_bytes": max(map(int, shared), default=0)}
+    return found
 
 
 class Compiler:
@@ -83,6 +87,7 @@ class Compiler:
         self.found: dict[str, Said] = {}
         """Kernels that were compiled and are clean."""
         self.cubins: dict[str, str] = {}
+        """SHA-256 of each cubin that was compiled, by source and options."""
 
     def __call__(self, source: Path, folders: Sequence[Path], options: list[str]) -> tuple[bytes, str]:
         """Cubin and log. Of a recorded kernel the cubin is empty, and the log has what the record has."""

@@ -1,10 +1,12 @@
 """The record of compiled kernels: what is taken from it, what is compiled, and what must be as recorded."""
 
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from prunecast.kernels.device.build import SOURCES
+from tests.kernels.cuda import compiled
 from tests.kernels.cuda.compiled import ANEW_OF, Compiler, clean, cubin_name
 
 SOURCE = SOURCES / "fill_rows.cu"
@@ -63,3 +65,12 @@ def test_an_unknown_kernel_is_compiled_and_found():
 )
 def test_only_clean_kernels_are_recorded(log):
     assert clean(log) is None
+
+
+def test_without_the_compiler_nothing_is_taken_from_the_record(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(compiled, "version", missing)
+    assert set(compiled.versions().values()) == {""}
+    assert compiled.recorded.__wrapped__() == {}

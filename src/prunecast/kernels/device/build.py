@@ -123,19 +123,20 @@ def _key(source: Path, folders: Sequence[Path], options: list[str]) -> str:
     return digest.hexdigest()[:20]
 
 
+def resources_in(log: str) -> dict[str, int]:
+    """Return `registers`, `spill_bytes` and `shared_bytes` of a kernel by the log of ptxas."""
+    return {
+        "registers": max((int(n) for n in re.findall(r"Used (\d+) registers", log)), default=0),
+        "spill_bytes": sum(
+            int(n) for n in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", log)
+        ),
+        "shared_bytes": max((int(n) for n in re.findall(r"(\d+) bytes smem", log)), default=0),
+    }
+
+
 def _keep(folder: Path, name: str, cubin: bytes, log: str, arch: str) -> None:
     """Write the cubin, then its `CompiledKernel` record, so that no record exists without its cubin."""
-    spills = sum(int(n) for n in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", log))
-    registers = max((int(n) for n in re.findall(r"Used (\d+) registers", log)), default=0)
-    shared = max((int(n) for n in re.findall(r"(\d+) bytes smem", log)), default=0)
-    record = CompiledKernel(
-        cubin=Path(f"{name}.cubin"),
-        arch=arch,
-        registers=registers,
-        spill_bytes=spills,
-        shared_bytes=shared,
-        log=log,
-    )
+    record = CompiledKernel(cubin=Path(f"{name}.cubin"), arch=arch, log=log, **resources_in(log))
     folder.mkdir(parents=True, exist_ok=True)
     with aside(folder / f"{name}.cubin") as unfinished:
         unfinished.write_bytes(cubin)

@@ -16,7 +16,6 @@ from prunecast.choice import PrunedMap
 from prunecast.errors import BadInput
 from prunecast.kernels import KERNELS, KernelPlan, compile
 from prunecast.patterns import ElementMap, element_map_from_mask
-from prunecast.patterns.tile_map import MaskArray
 from prunecast.plan.kernel_plan import DTYPE_BYTES
 from prunecast.plan.tile_rows import columns_of_any
 from prunecast.validation.measure.libraries import CsrProduct, CublasProduct
@@ -237,21 +236,30 @@ def largest_excess(runners: list[Runner], kernel: str, kept: PrunedMap, inputs: 
     kernel : name in `KERNELS`; the baseline multiplies the dense random weights of the pool
     kept : the map of the weights of `inputs.weights` that any other kernel keeps
     """
-    record = KERNELS[kernel]
-    mask = None if record.is_baseline else kept.mask()
-    most = inputs.k if mask is None else int(mask.sum(axis=1).max(initial=1))
-    return max(_excess(runner, mask, most, inputs, library=record.library) for runner in runners)
+    if KERNELS[kernel].is_baseline:
+        weights, most = exact(inputs.a(0), inputs.dtype), inputs.k
+    else:
+        mask = kept.mask()
+        weights = exact(rounded(cp.asarray(inputs.weights), inputs.dtype), inputs.dtype)
+        weights *= cp.asarray(mask)
+        most = int(mask.sum(axis=1).max(initial=1))
+    library = KERNELS[kernel].library
+    return max(_excess(runner, weights, most, inputs, library=library) for runner in runners)
 
 
-def _excess(runner: Runner, mask: MaskArray | None, kept: int, inputs: Inputs, *, library: bool) -> float:
-    """Return the largest ratio of one product, whose partial sums of at most `kept` products a library may
-    round to the format of C.
+def _excess(runner: Runner, a: Any, kept: int, inputs: Inputs, *, library: bool) -> float:
+    """Return the largest ratio of |error| to error bound of one product.
+
+    Parameters
+    ----------
+    a : (M, K) float64, the weights that the product keeps
+    kept : maximum number of products in one sum
+    library : True if partial sums may be rounded to the format of C, as NVIDIA's libraries do
     """
     c = inputs.c(0)
     c.fill(nothing(inputs.dtype))
     runner.launch(0)
     tokens = _tokens(inputs)
-    a = _weights(mask, inputs)
     b = inputs.b(0)
     if runner.config == "NK":
         b = b.reshape(inputs.n, inputs.k).T
@@ -265,14 +273,6 @@ def _excess(runner: Runner, mask: MaskArray | None, kept: int, inputs: Inputs, *
     excess = cp.abs(got - reference) / bound
     excess[~cp.isfinite(got)] = cp.inf
     return float(excess.max())
-
-
-def _weights(mask: MaskArray | None, inputs: Inputs) -> Any:
-    if mask is None:
-        return exact(inputs.a(0), inputs.dtype)
-    a = exact(rounded(cp.asarray(inputs.weights), inputs.dtype), inputs.dtype)
-    a *= cp.asarray(mask)
-    return a
 
 
 def _tokens(inputs: Inputs) -> Any:
