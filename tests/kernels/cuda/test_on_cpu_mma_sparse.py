@@ -92,11 +92,11 @@ def test_a_plain_2_of_4_matrix_runs_on_what_the_planner_makes_of_it(cubins: Path
     check(fastest_plan("2:4", elements, 90, "fp16", load_gpu("a100-sxm4-80gb")), cubins)
 
 
-def test_the_planner_splits_tiles_that_leave_sms_without_work(cubins: Path) -> None:
+def test_the_planner_splits_a_single_tile_over_all_sms(cubins: Path) -> None:
     gpu = replace(load_gpu("a100-sxm4-80gb"), sm_count=4)
     elements = element_map_from_mask(np.tile([True, False, True, False], (64, 512)), "2:4")
     plan = fastest_plan("2:4", elements, 64, "fp16", gpu)
-    assert plan.work.parts.max() == 2
+    assert plan.work.parts.tolist() == [gpu.sm_count] * gpu.sm_count
     assert plan.schedule is Schedule.STATIC
     check(plan, cubins)
 
