@@ -12,7 +12,7 @@ import pytest
 
 from prunecast.launch import launch_context
 from prunecast.models import estimate
-from prunecast.models.block_times import WAIT_GRAIN, _block, _cycles, _sampled, _Steps
+from prunecast.models.block_times import WAIT_GRAIN, _block, _cycles, _sampled
 from prunecast.models.roofline import look_up
 from prunecast.simulator.sample import SampledItem, SampledRun
 from tests.laws import DRAM_RATES, ENGINES, HARDWARE, LAWS, ROUNDING, _times, draw_of
@@ -38,7 +38,8 @@ def _sampled_blocks(seed):
 @pytest.mark.parametrize("resident", [1, 2])
 def test_samples_of_waits_are_interpolated_between_multiples_and_never_fall(resident):
     blocks, item = _sampled_blocks(996061), SampledItem(0, 64, 128, 2, True)
-    run, steps = SampledRun(resident, resident), _Steps(np.array([2.0, 8.0, 12.0]), np.full(3, 2.0))
+    run = SampledRun(resident, resident)
+    steps = blocks.near.steps(np.array([2.0, 8.0, 12.0]), np.full(3, 2.0))
     sampled = blocks.far.sampled
 
     @cache

@@ -98,11 +98,8 @@ def block_times(case: Case) -> BlockTimes:
             _block(one.sampled._replace(store_bytes_per_clk=rate)) for one in (sampled.near, sampled.far)
         )
         blocks = sampled._replace(near=near, far=far)
-        for column, values in zip(
-            found,
-            _times_of(case, blocks, item, _Steps(amounts.step_count[own], amounts.last_k16[own])),
-            strict=True,
-        ):
+        steps = near.steps(amounts.step_count[own], amounts.last_k16[own])
+        for column, values in zip(found, _times_of(case, blocks, item, steps), strict=True):
             column[own] = values
     if case.context.crowd > 1:
         # Samples of few items in turn can end sooner than the busiest pipe allows for many
@@ -141,13 +138,39 @@ def first_stages_share(case: Case, items: npt.NDArray[np.bool_] | slice = slice(
     return float(requested.sum() / max(columns.sum(), 1.0))
 
 
-class _Steps(NamedTuple):
-    """K-steps of items, each (items,) float64."""
+class _Steps:
+    """K-steps of items, grouped by the number of k-steps that their samples simulate.
 
-    steps: FloatArray
-    """Number of k-steps."""
-    last_groups: FloatArray
-    """Groups of 16 columns in the last k-step."""
+    Attributes
+    ----------
+    steps : (items,) float64, number of k-steps
+    last_groups : (items,) float64, groups of 16 columns in the last k-step
+    groups : groups of 16 columns in a full k-step
+    sampled : for each simulated number of k-steps, at most `most`: the number, a mask of its items, and the
+        fraction of the last k-step that each of these items lacks; None if they lack nothing
+    beyond : (items,) float64, number of k-steps beyond `most`; None if no item has more
+    """
+
+    def __init__(self, steps: FloatArray, last_groups: FloatArray, groups: int, most: int) -> None:
+        self.steps, self.last_groups, self.groups, self._most = steps, last_groups, groups, most
+        few = np.minimum(steps, most)
+        lacking = (groups - last_groups) / max(groups - 1, 1)
+        self.sampled: list[tuple[int, npt.NDArray[np.bool_], FloatArray | None]] = []
+        for count in np.unique(few).tolist():
+            own = few == count
+            lacks = lacking[own] if count and lacking[own].any() else None
+            self.sampled.append((int(count), own, lacks))
+        self.beyond = steps - few if (few < steps).any() else None
+        self._first: dict[int, _Steps] = {}
+
+    def first(self, count: int) -> "_Steps":
+        """Return the first `count` k-steps of each item; `self` if no item has more."""
+        if count not in self._first:
+            is_last = self.steps <= count
+            groups = np.where(is_last, self.last_groups, self.groups)
+            few = _Steps(np.minimum(self.steps, count), groups, self.groups, self._most)
+            self._first[count] = self if is_last.all() else few
+        return self._first[count]
 
 
 class _Blocks(NamedTuple):
@@ -522,7 +545,7 @@ def _mean_of_list(block: "_Block", item: SampledItem, steps: _Steps, following: 
     mean = np.empty_like(steps.steps)
     for ahead in np.unique(requested).tolist():
         own = requested == ahead
-        part = _Steps(steps.steps[own], steps.last_groups[own])
+        part = block.steps(steps.steps[own], steps.last_groups[own])
         runs = (ALONE._replace(items=1 + round(count * ahead)) for count in range(3))
         one, some, many = (block.cycles(item, run, part) for run in runs)
         beyond = max(following - ahead, 0.0)
@@ -580,25 +603,28 @@ def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) 
     near, far, share, first_steps, _, wait = blocks
     if near is far:
         return near.cycles(item, run, steps)
+    first, in_l2 = steps.first(first_steps), np.zeros(steps.steps.size)
+    if share < 1.0 and first is not steps:
+        in_l2 = (1.0 - share) * (near.cycles(item, run, steps) - near.cycles(item, run, first))
+
+    fars = [far]
     if wait is not None:
         sampled, (multiple, between) = far.sampled, divmod(wait, WAIT_GRAIN)
         latencies = [sampled.read_latency + WAIT_GRAIN * (int(multiple) + more) for more in range(3)]
-        fars = (_block(sampled._replace(read_latency=latency)) for latency in latencies)
-        times = [_cycles(blocks._replace(far=one, step_wait=None), item, steps, run) for one in fars]
-        low, high = np.minimum(times[:2], times[1:])
-        return np.asarray(low + between / WAIT_GRAIN * (high - low))
-    groups = -(-near.block_k // 16)
-    is_first = steps.steps <= first_steps
-    first = _Steps(np.minimum(steps.steps, first_steps), np.where(is_first, steps.last_groups, groups))
-    found = far.cycles(item, run, first)
-    for block, part in ((near, 1.0 - share), (far, share)):
-        if part > 0.0 and not is_first.all():
-            beyond = block.cycles(item, run, steps) - block.cycles(item, run, first)
-            found = found + part * beyond
-    if share > 0.0:
-        # Later steps recover a part of the wait of the first ones
-        found = np.minimum(found, far.cycles(item, run, steps))
-    return found
+        fars = [_block(sampled._replace(read_latency=latency)) for latency in latencies]
+    times = []
+    for one in fars:
+        found = one.cycles(item, run, first)
+        if share:
+            in_dram = one.cycles(item, run, steps)
+            # Later steps recover a part of the wait of the first ones
+            times.append(np.minimum(found + in_l2 + share * (in_dram - found), in_dram))
+        else:
+            times.append(found + in_l2)
+    if wait is None:
+        return times[0]
+    low, high = np.minimum(times[:2], times[1:])
+    return np.asarray(low + between / WAIT_GRAIN * (high - low))
 
 
 class _Block:
@@ -612,24 +638,25 @@ class _Block:
         self.block_k = sampled.shape.block_k
         self.ring = ring_steps(sampled.programs, sampled.stages)
 
+    def steps(self, steps: FloatArray, last_groups: FloatArray) -> _Steps:
+        """Return the k-steps of items of this block. At most 2 * `ring` are simulated, where `ring` is the
+        number of k-steps in the pipeline of the block (`ring_steps`).
+        """
+        return _Steps(steps, last_groups, -(-self.block_k // 16), 2 * self.ring)
+
     def cycles(self, item: SampledItem, run: SampledRun, steps: _Steps) -> FloatArray:
         """Return the cycles of a sample whose items have the given k-steps, (items,).
 
-        At most 2 * `ring` k-steps are simulated, where `ring` is the number of k-steps in the pipeline
-        of the block (`ring_steps`). Each further k-step adds the steady-state time `pace`.
+        Each k-step that is not simulated adds the steady-state time `pace`.
         """
-        groups = -(-self.block_k // 16)
-        few = np.minimum(steps.steps, 2 * self.ring)
-        missing = (groups - steps.last_groups) / max(groups - 1, 1)
-        found = np.zeros_like(few)
-        for count in np.unique(few).tolist():
-            own = few == count
-            whole = self._of_steps(item, run, int(count))
+        found = np.empty(steps.steps.size)
+        for count, own, lacks in steps.sampled:
+            whole = self._of_steps(item, run, count)
             found[own] = whole
-            if count and missing[own].any():
-                found[own] -= missing[own] * (whole - self._of_steps(item, run, int(count), groups - 1))
-        if (few < steps.steps).any():
-            found += (steps.steps - few) * self.pace(item, run)
+            if lacks is not None:
+                found[own] -= lacks * (whole - self._of_steps(item, run, count, steps.groups - 1))
+        if steps.beyond is not None:
+            found += steps.beyond * self.pace(item, run)
         return found
 
     def _of_steps(self, item: SampledItem, run: SampledRun, steps: int, missing_groups: int = 0) -> int:
