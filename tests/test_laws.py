@@ -22,22 +22,23 @@ DRAWS = {"model": range(4 * len(KERNELS)), "simulator": range(40, 46)}
 
 
 MENDED = {
-    "fewer tokens, new plan": (7330, 20002, 90088),
+    "fewer tokens, new plan": (7330, 20002, 30243, 90088),
     "sparser": (994016, 994339, 994664, 999199, 1000532),
     "sparser, new plan": (5155, 720445, 722353, 881068, 881077),
     "larger L2, new plan": (722440,),
     "one launch": (7160,),
     # A new plan whose old one gives an SM more work there, and 2:4 tiles whose k-slices were not tried
     "faster L2, new plan": (999667, 1020136, 1024196),
-    "more SMs, new plan": (60443, 61335, 880975),
-    "more bandwidth, new plan": (880076, 880724, 881487),
+    "more SMs, new plan": (880975,),
+    "more bandwidth, new plan": (880076, 880724),
 }
 """Law -> seeds whose draws were against it before the kernels and their choice were what they are now."""
 
 
 @pytest.mark.parametrize(("law", "seed"), [(law, seed) for law, seeds in MENDED.items() for seed in seeds])
 def test_draws_that_went_against_a_law_do_no_more(law, seed):
-    assert [one.line for one in findings_of(seed, "model", (law,)) if one.excess > 0.02] == []
+    (found,) = findings_of(seed, "model", (law,))
+    assert found.excess <= 0.02, found.line
 
 
 @pytest.mark.parametrize("seed", [870147, 870025, 872149, 870319])
@@ -220,21 +221,11 @@ def test_launches_that_overlap_differently_are_not_compared():
         LAWS["fewer tokens"](layer, laws.ENGINES["model"])
 
 
-@pytest.mark.parametrize(
-    ("law", "seed", "reason"),
-    [
-        ("fewer tokens", 994646, "tiles have more k-slices"),  # 7 slices, then 13
-        ("fewer tokens", 996023, "lists of k-slices are longer"),  # 212 k-steps of 53 blocks, 106 of 26
-        ("sparser", 1024463, "lists of k-slices are longer"),  # 8 k-steps of 256 blocks, 13 of 128
-        ("sparser, new plan", 1024463, "lists of k-slices are longer"),
-        ("fewer tokens, new plan", 1000492, "rows of B become narrower"),  # 32 and 16 tokens in blocks of 64
-        ("fewer tokens, new plan", 996460, "rows of B become narrower"),
-    ],
-)
-def test_launches_that_are_divided_differently_are_not_compared(law, seed, reason):
-    layer = draw_of(seed, "model")
-    with pytest.raises(BadInput, match=reason):
-        LAWS[law](layer, laws.ENGINES["model"])
+def test_launches_with_more_k_slices_are_not_compared():
+    # 7 slices, then 13
+    layer = draw_of(994646, "model")
+    with pytest.raises(BadInput, match="tiles have more k-slices"):
+        LAWS["fewer tokens"](layer, laws.ENGINES["model"])
 
 
 @pytest.mark.parametrize("law", ["fewer tokens", "fewer tokens, new plan"])

@@ -22,8 +22,7 @@ from prunecast.errors import BadInput
 from prunecast.hardware import GpuSpec, load_gpu
 from prunecast.kernels import KernelPlan
 from prunecast.kernels.tile.configs import sparse_configs
-from prunecast.kernels.tile.tile_plan import tile_plan
-from prunecast.kernels.two_of_four.kernel import _lists, plan_sparse_tensor
+from prunecast.kernels.two_of_four.kernel import plan_sparse_tensor, split_plan
 from prunecast.models import estimate
 from prunecast.patterns import parse_pattern, weigh
 from prunecast.patterns.element_map import ElementMap
@@ -76,12 +75,7 @@ def plans(layer: Layer, gpu: GpuSpec) -> dict[str, KernelPlan]:
         except BadInput:
             continue
         for name, priced in SPLITS.items():
-            plan = whole
-            if priced is not None:
-                cut = _lists(whole.tiles, config, layer.n, gpu, split="auto", priced=priced)
-                plan = tile_plan(
-                    "2:4", whole.tiles, layer.n, config, cut, gpu, b_access="gather", inner=whole.inner
-                )
+            plan = whole if priced is None else split_plan(whole, config, gpu, priced=priced)
             if priced is None or plan.work.parts.max(initial=1) > 1:
                 found.setdefault(name, []).append(plan)
     return {name: min(own, key=lambda plan: estimate(plan, gpu).seconds) for name, own in found.items()}
@@ -97,13 +91,18 @@ class Bench:
         self.outputs = cp.empty(OUTPUT_BYTES, cp.uint8).view(self.pool.dtype)
 
     def rows(self, layer: Layer, gpu: GpuSpec) -> Iterator[dict[str, Any]]:
-        """Yield a row for each kind of split of a layer, after its product was checked."""
+        """Yield a row for each kind of split of a layer, after its products were checked; none if nothing is
+        split.
+        """
         found = plans(layer, gpu)
+        if len(found) == 1:
+            return
         inputs = layer_inputs(layer.m, layer.k, layer.n, "fp16", self.pool, self.outputs)
         with self.stream:
             runners = {name: own_runner(plan, inputs) for name, plan in found.items()}
             kept = layer.elements()
             excess = {name: largest_excess([one], "2:4", kept, inputs) for name, one in runners.items()}
+            assert max(excess.values()) <= 1.0, (layer, excess)
             captured = [capture(name, self.stream, one.launch, one.sets) for name, one in runners.items()]
             samples = self.timer.take_turns(captured, TURNS)
         self.stream.synchronize()

@@ -26,7 +26,7 @@ from prunecast.models.block_times import (
 from prunecast.models.chip import last_reads
 from prunecast.models.rates import sm_level_cycles
 from prunecast.models.roofline import estimate, look_up
-from prunecast.models.terms import Quantity
+from prunecast.models.terms import OF_STORES
 from prunecast.models.traffic import PROBES
 from prunecast.models.waves import (
     first_burst_cycles,
@@ -370,7 +370,7 @@ def test_items_of_lists_store_together_with_items_that_end_with_them(seed):
     if plan.item_count == plan.blocks:
         pytest.skip("blocks have one item each")
     work, crowd = plan.work, case.context.crowd
-    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum())
+    stored = float(case.amounts.total[OF_STORES].sum())
     window = stored * plan.blocks / plan.item_count / gpu.l2_store_bytes_per_s * gpu.max_clock_hz
     step = crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
     ends, last = [], np.diff(work.block_start)

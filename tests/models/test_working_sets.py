@@ -165,7 +165,12 @@ def test_l2_evicts_weights_whose_next_use_is_more_than_a_wave_later(room):
 
 @pytest.mark.parametrize(
     ("counts", "k", "room", "off"),
-    [([64] * 100, 256, 1400, 0.09), ([256] * 48, 1024, 2300, 0.02), ([256] * 48, 1024, 2800, 0.02)],
+    [
+        ([64] * 100, 256, 1400, 0.09),
+        ([256] * 48, 1024, 2300, 0.02),
+        ([256] * 48, 1024, 2400, 0.05),
+        ([256] * 48, 1024, 2800, 0.02),
+    ],
 )
 def test_bytes_are_those_of_an_lru_cache_where_a_wave_uses_few_rows(counts, k, room, off):
     # Tiles keep a quarter of the rows, and 40 blocks use those of 2.5 tiles, 51 % of the rows. Counted by

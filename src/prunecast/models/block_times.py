@@ -21,7 +21,7 @@ from prunecast.models.case import Case
 from prunecast.models.fitted import FITTED
 from prunecast.models.prefetch import burst_overlap, posted_bytes, unposted_bytes
 from prunecast.models.rates import OF_AN_SM, sm_level_cycles, store_rate
-from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.terms import OF_STORES, FloatArray, Quantity
 from prunecast.models.traffic import columns_of_tiles, runs_per_step
 from prunecast.plan.kernel_plan import KernelPlan, Schedule
 from prunecast.plan.program import COPIES, LOADS, Instruction, Op, WarpProgram
@@ -341,7 +341,7 @@ def stores_together(case: Case) -> FloatArray:
         counted, rounds = np.ones_like(first), plan.item_count / plan.blocks
         ends = _list_steps(plan, own_steps) + OWNERS_LATER_STEPS * waits
     steps, items = np.unique(ends[counted], return_counts=True)
-    stored = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) * float(counted.mean())
+    stored = float(case.amounts.total[OF_STORES].sum()) * float(counted.mean())
     stored /= rounds
     window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
     step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
@@ -598,7 +598,8 @@ def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) 
     blocks of 12 k-steps on a V100 need 15,968 cycles together without `step_wait`, 16,889 with 3 cycles, and
     16,118 with 64. Waits in a launch differ from k-step to k-step, so that no such rhythm lasts. Times are
     therefore interpolated between multiples of `WAIT_GRAIN` cycles. For each multiple the result is the time
-    with this wait or with the next multiple, whichever is shorter: a longer wait makes no block faster.
+    with this wait or with the next multiple, whichever is shorter. Then no single multiple at which blocks
+    hinder each other makes a shorter wait slower than a longer one.
     """
     near, far, share, first_steps, _, wait = blocks
     if near is far:

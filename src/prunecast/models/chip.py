@@ -18,7 +18,7 @@ from prunecast.models.fitted import FITTED
 from prunecast.models.loops import ChipEnds, GroupEnds, SmEnds
 from prunecast.models.rates import store_rate
 from prunecast.models.reuse_loops import reads_by_part
-from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.terms import OF_READS, OF_STORES, FloatArray, Quantity
 from prunecast.models.traffic import SEGMENTS, WaveReads
 from prunecast.models.waves import Placement
 from prunecast.plan.kernel_plan import Schedule
@@ -33,8 +33,6 @@ waits for. Kind: definition, a third stage is multiplied."""
 PARTS, POINTS = 8, 16
 """Parts of the first wave, and columns of A that stand for those of an unsplit item (`_in_parts`). A k-slice
 has as many, or fewer if a tile has more than 16 of them (`MOST_SEGMENTS`). Kind: choice, for speed."""
-
-OF_READS, OF_STORES = (Quantity.A, Quantity.B, Quantity.INDEX), (Quantity.C, Quantity.PARTIALS_OUT)
 
 
 class _WaveShares(NamedTuple):
@@ -310,9 +308,9 @@ def l2_phases(case: Case, placement: Placement, quiet_end: FloatArray, l2: L2Sec
     start, stop, end = start[known], (end - quiet_end[units])[known], end[known]
     whole, lasting = case.amounts.whole[case.amounts.kinds.of_item[units][known]], (stop - start, end - stop)
     moved = np.stack([whole[:, columns].sum(axis=1) for columns in (OF_READS, OF_STORES)])
-    # Seconds of L2 per cycle in which a block reads or stores
-    rates = np.array([[l2.reads], [l2.stores]]) * moved / np.maximum(moved.sum(axis=1, keepdims=True), 1.0)
-    reads, stores = np.where(np.array(lasting) > 0.0, rates / np.maximum(lasting, 1.0), 0.0)
+    # Seconds for which L2 serves the reads and the stores of each block, then per cycle of this time
+    seconds = np.array([[l2.reads], [l2.stores]]) * moved / np.maximum(moved.sum(axis=1, keepdims=True), 1.0)
+    reads, stores = np.where(np.array(lasting) > 0.0, seconds / np.maximum(lasting, 1.0), 0.0)
     last_read = float(stop.max())
     times = np.minimum(np.concatenate((start, stop, stop, end)), last_read)
     order = np.argsort(times, kind="stable")
@@ -373,7 +371,7 @@ def stores_at_once_cycles(case: Case) -> float:
     """
     if case.traits.runs_ahead or case.context.crowd > 1 or not case.plan.item_count:
         return 0.0
-    stored = float(case.amounts.total[list(OF_STORES)].sum()) / case.plan.item_count
+    stored = float(case.amounts.total[OF_STORES].sum()) / case.plan.item_count
     port = float(case.gpu.store_bytes_per_clk_per_sm)
     together = float(stores_together(case)[np.argmax(case.amounts.step_count)])
     return max(stored / store_rate(case.context, together) - stored / port, 0.0)

@@ -58,6 +58,10 @@ class Quantity(IntEnum):
     """Bytes of partial sums read back."""
 
 
+OF_READS, OF_STORES = [Quantity.A, Quantity.B, Quantity.INDEX], [Quantity.C, Quantity.PARTIALS_OUT]
+"""Quantities that L2 serves as reads, and those that it accepts as stores."""
+
+
 class ProgramSection(IntEnum):
     """Sections of a `WarpProgram`; the names are those of its fields."""
 

@@ -15,7 +15,7 @@ from prunecast.models.fitted import FITTED
 from prunecast.models.loops import BlockLists, SlotsApart, list_costs, list_ends, run_down
 from prunecast.models.prefetch import burst_overlap, unposted_bytes
 from prunecast.models.rates import blocks_end_together, sm_level_cycles
-from prunecast.models.terms import FloatArray, Quantity
+from prunecast.models.terms import OF_STORES, FloatArray, Quantity
 from prunecast.plan.program import Op
 
 EXACT_WAVES = 64
@@ -150,7 +150,7 @@ def slots_apart(case: Case) -> SlotsApart:
     blocks = max(plan.blocks / case.blocks_in_flight, 1.0) * context.crowd * gpu.sm_count
     stored = l2.stores * gpu.max_clock_hz / blocks
     filled = l2.reads * first_stages_share(case) * gpu.max_clock_hz / blocks
-    stored_bytes = float(case.amounts.total[[Quantity.C, Quantity.PARTIALS_OUT]].sum()) / plan.blocks
+    stored_bytes = float(case.amounts.total[OF_STORES].sum()) / plan.blocks
     port = stored_bytes / float(gpu.store_bytes_per_clk_per_sm)
     step = max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
     return SlotsApart(

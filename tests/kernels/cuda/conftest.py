@@ -1,6 +1,5 @@
-"""Cubins of the tests go to one folder of all workers, so that no test compiles what another has.
-
-What `compiled.json` has is not compiled at all, but for a sample; see `compiled`.
+"""All workers of the tests share one folder of cubins, so that each kernel is compiled at most once. Recorded
+kernels are not compiled, except for a sample (`compiled.py`).
 """
 
 import json
@@ -38,7 +37,8 @@ def _recorded() -> object:
     yield
     patch.undo()
     if folder := os.environ.get(ANEW):
-        found = {name: dict(said) for name, said in compiler.found.items()}
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        found = {name: dict(resources) for name, resources in compiler.found.items()}
         for name, counts in counted.items():  # another process can have compiled it
             found.setdefault(name, {})["opcodes"] = counts
         worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")

@@ -1,13 +1,14 @@
-"""The record of compiled kernels: what is taken from it, what is compiled, and what must be as recorded."""
+"""The record of compiled kernels: which are not compiled, which are, and which must be as recorded."""
 
+import json
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from prunecast.kernels.device.build import SOURCES
+from prunecast.kernels.device.build import SOURCES, cubin_name
 from tests.kernels.cuda import compiled
-from tests.kernels.cuda.compiled import ANEW_OF, Compiler, clean, cubin_name
+from tests.kernels.cuda.compiled import Compiler, clean, is_sampled
 
 SOURCE = SOURCES / "fill_rows.cu"
 LOG = """ptxas info : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
@@ -18,8 +19,7 @@ def options_of(sampled: bool) -> list[str]:
     """Options of a kernel that is, or is not, one of those that are compiled nevertheless."""
     for number in range(1000):
         options = ["--gpu-architecture=sm_80", f"--define-macro=N={number}"]
-        name = cubin_name(SOURCE, (SOURCES,), options)
-        if (int(name.rpartition("-")[2], 16) % ANEW_OF == 0) == sampled:
+        if is_sampled(cubin_name(SOURCE, (SOURCES,), options)) == sampled:
             return options
     raise AssertionError("no such options")
 
@@ -74,3 +74,13 @@ def test_without_the_compiler_nothing_is_taken_from_the_record(monkeypatch):
     monkeypatch.setattr(compiled, "version", missing)
     assert set(compiled.versions().values()) == {""}
     assert compiled.recorded.__wrapped__() == {}
+
+
+def test_on_a_machine_with_a_gpu_all_kernels_are_compiled(monkeypatch, tmp_path):
+    record = {"versions": compiled.versions(), "kernels": {"a": {"registers": 40, "shared_bytes": 16}}}
+    monkeypatch.setattr(compiled, "RECORD", tmp_path / "compiled.json")
+    compiled.RECORD.write_text(json.dumps(record))
+    monkeypatch.delenv(compiled.ANEW, raising=False)
+    for has_gpu, expected in ((False, record["kernels"]), (True, {})):
+        monkeypatch.setattr(compiled, "GPU", tmp_path if has_gpu else tmp_path / "missing")
+        assert compiled.recorded.__wrapped__() == expected

@@ -25,6 +25,7 @@ _HARMLESS = "C7519"
 """Warning of ptxas about an inserted wgmma fence, which costs no time."""
 
 
+_ARCH = "--gpu-architecture="
 MOST_SPILL_BYTES = 64
 """Maximum bytes of register spills per thread that are accepted. Releases of NVRTC with the same version
 number allocate registers differently: a kernel variant that the compile tests build without spills had 24
@@ -93,7 +94,7 @@ def compile_cubin(
     options = _options(arch, defines)
     folder = folder or _cache_folder()
     folders = (source.parent, *includes, SOURCES)
-    name = f"{source.stem}-{arch}-{_key(source, folders, options)}"
+    name = cubin_name(source, folders, options)
     kept = folder / f"{name}.json"
     if not kept.exists():
         cubin, log = _run_nvrtc(source, folders, options)
@@ -112,15 +113,22 @@ def compile_own(source: str, arch: str, defines: tuple[tuple[str, int], ...]) ->
 
 def _options(arch: str, defines: Mapping[str, int]) -> list[str]:
     names = [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
-    return [f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v", *names]
+    return [f"{_ARCH}{arch}", "--std=c++17", "--ptxas-options=-v", *names]
 
 
-def _key(source: Path, folders: Sequence[Path], options: list[str]) -> str:
+def cubin_name(source: Path, folders: Sequence[Path], options: list[str]) -> str:
+    """Return the name of a cubin in the cache: source, architecture, and hash of sources and options.
+
+    Parameters
+    ----------
+    folders : folders whose headers the source can include
+    options : of NVRTC, `--gpu-architecture` first
+    """
     digest = hashlib.sha256("\n".join([NVRTC_VERSION, *options]).encode())
     headers = {header for place in folders for header in place.glob("*.cuh")}
     for file in [source, *sorted(headers)]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:20]
+    return f"{source.stem}-{options[0].removeprefix(_ARCH)}-{digest.hexdigest()[:20]}"
 
 
 def resources_in(log: str) -> dict[str, int]:

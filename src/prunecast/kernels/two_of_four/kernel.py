@@ -64,13 +64,20 @@ def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
     closed form compares the plans: 13 layers that are then split need 0.73 to 1.01 times as long as before
     (measured by mma.sp, H200, 2026-12-01). The list is empty if no split shortens the makespan.
     """
-    tiles, n, found = plan.tiles, plan.n, {}
-    for priced in (True,) if config.tensor_path == "wgmma" else (True, False):
-        cut = _lists(tiles, config, n, gpu, split="auto", priced=priced)
-        if cut.work.parts.max(initial=1) > 1:
-            other = tile_plan("2:4", tiles, n, config, cut, gpu, b_access="gather", inner=plan.inner)
-            found[other.fingerprint()] = other
-    return list(found.values())
+    priced = (True,) if config.tensor_path == "wgmma" else (True, False)
+    plans = [split_plan(plan, config, gpu, priced=one) for one in priced]
+    return list({one.fingerprint(): one for one in plans if one.work.parts.max(initial=1) > 1}.values())
+
+
+def split_plan(plan: KernelPlan, config: TileConfig, gpu: GpuSpec, *, priced: bool) -> KernelPlan:
+    """Return the plan with the split that the planner finds best, which can be none.
+
+    Parameters
+    ----------
+    priced : False to split as if adding partial sums cost nothing
+    """
+    cut = _lists(plan.tiles, config, plan.n, gpu, split="auto", priced=priced)
+    return tile_plan("2:4", plan.tiles, plan.n, config, cut, gpu, b_access="gather", inner=plan.inner)
 
 
 def _sparse_tensor_configs(
@@ -145,7 +152,7 @@ def _lists(
     Parameters
     ----------
     split : argument of `plan_stspmm`
-    priced : False to split as if adding partial sums cost nothing
+    priced : argument of `split_plan`
     """
     items = items_of(tiles, config, n, gpu)
     cost = item_cost(config, tiles.kept_per_tile, tiles.row_index.size, n, gpu)

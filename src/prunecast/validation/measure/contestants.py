@@ -127,7 +127,7 @@ class Runner(NamedTuple):
     sets: int
     config: str
     plan: KernelPlan | None = None
-    """What it launches; None for NVIDIA's libraries."""
+    """Plan of the launched kernel; None for cuBLAS and cuSPARSE."""
 
 
 def dense_runners(inputs: Inputs, product: CublasProduct) -> list[Runner]:
@@ -234,7 +234,7 @@ def largest_excess(runners: list[Runner], kernel: str, kept: PrunedMap, inputs: 
     Parameters
     ----------
     kernel : name in `KERNELS`; the baseline multiplies the dense random weights of the pool
-    kept : the map of the weights of `inputs.weights` that any other kernel keeps
+    kept : map of the kept weights; unused for the baseline
     """
     if KERNELS[kernel].is_baseline:
         weights, most = exact(inputs.a(0), inputs.dtype), inputs.k
