@@ -43,9 +43,6 @@ IN_STEP_SHARE = FITTED["in_step_share"]
 """Factor on the DRAM time in `_step_wait_cycles`."""
 SHARED_STEPS = FITTED["shared_steps"]
 """Consecutive k-steps of which two blocks must both read all rows of B to run in step."""
-OWNERS_LATER_STEPS = 1e9
-"""K-steps by which owners of split tiles count as later than other items in `stores_together`. Kind:
-definition, more than the k-steps of any item."""
 WAVES = 3
 """Number of equal items that each block slot runs, one after another, in samples that measure the time of an
 item after the first one, if no warp runs ahead. Kind: choice, one item between the first and the last."""
@@ -331,27 +328,38 @@ def stores_together(case: Case) -> FloatArray:
     has_lists = plan.item_count > plan.blocks
     if case.traits.runs_ahead or not first.any() or (has_lists and case.context.crowd > 1):
         return np.ones(case.amounts.kinds.example.size)
-    # Owners that wait for partial sums store after all k-steps
-    waits = case.traits.waits_for_parts * plan.work.owner * (plan.work.parts > 1)
-    own_steps = np.ceil(plan.multiplied_columns / 16.0) * 16.0 / plan.shape.block_k
-    ends = own_steps + OWNERS_LATER_STEPS * waits
-    counted, rounds = first, 1.0
+    ends, counted, rounds = np.ceil(plan.multiplied_columns / 16.0) * 16.0 / plan.shape.block_k, first, 1.0
     if has_lists:
         # An item of a list follows the k-steps of earlier items of its block
-        counted, rounds = np.ones_like(first), plan.item_count / plan.blocks
-        ends = _list_steps(plan, own_steps) + OWNERS_LATER_STEPS * waits
-    steps, items = np.unique(ends[counted], return_counts=True)
+        ends, counted, rounds = _list_steps(plan, ends), np.ones_like(first), plan.item_count / plan.blocks
     stored = float(case.amounts.total[OF_STORES].sum()) * float(counted.mean())
     stored /= rounds
     window = max(stored / gpu.l2_store_bytes_per_s * gpu.max_clock_hz, 1.0)
     step = case.context.crowd * max(float(c) for c in sm_level_cycles(case.amounts.step, case.rates).values())
-    own, crowd = ends[case.amounts.kinds.example], case.context.crowd
-    overlap = np.maximum(1.0 - np.abs(own[:, None] - steps) * step / window, 0.0)
+    example, crowd = case.amounts.kinds.example, case.context.crowd
+    share, own, reach = np.empty(example.size), ends[example], window / step if step else np.inf
+    # Owners that wait for partial sums store after all k-steps
+    waits = (plan.work.owner == 1) & (plan.work.parts > 1) & case.traits.waits_for_parts
+    for is_owner in (False, True):
+        kinds = waits[example] == is_owner
+        share[kinds] = _overlap(own[kinds], ends[counted & (waits == is_owner)], reach)
     # SMs with one block less store earlier by its k-steps, except owners, which wait for k-slices on all SMs
     full_sms = min(plan.blocks / gpu.sm_count - (crowd - 1), 1.0) if crowd > 1 else 1.0
-    apart = np.where(own < OWNERS_LATER_STEPS, np.minimum(own * step / crowd / window, 1.0), 0.0)
-    share = np.minimum(overlap @ items * rounds / items.sum(), 1.0) * (1.0 - (1.0 - full_sms) * apart)
+    apart = np.where(waits[example], 0.0, np.minimum(own * step / crowd / window, 1.0))
+    share = np.minimum(share * rounds / counted.sum(), 1.0) * (1.0 - (1.0 - full_sms) * apart)
     return np.asarray(np.rint(share * OVERLAP_GRAIN) / OVERLAP_GRAIN)
+
+
+def _overlap(own: FloatArray, ends: FloatArray, reach: float) -> FloatArray:
+    """Return for each value x of `own` the sum of max(1 - |x - y| / `reach`, 0) over all y of `ends`.
+
+    By sums over sorted `ends`: lists of CSR have 10,000 different ones.
+    """
+    ends = np.sort(ends)
+    total = np.concatenate(([0.0], np.cumsum(ends)))
+    low, at, high = (np.searchsorted(ends, bound) for bound in (own - reach, own, own + reach))
+    distance = own * (2 * at - low - high) + total[low] + total[high] - 2 * total[at]
+    return np.asarray(high - low - distance / reach)
 
 
 def _list_steps(plan: KernelPlan, own_steps: FloatArray) -> FloatArray:

@@ -66,7 +66,7 @@ def _split_plans(plan: KernelPlan, config: TileConfig, gpu: GpuSpec) -> list[Ker
     """
     priced = (True,) if config.tensor_path == "wgmma" else (True, False)
     plans = [split_plan(plan, config, gpu, priced=one) for one in priced]
-    return list({one.fingerprint(): one for one in plans if one.work.parts.max(initial=1) > 1}.values())
+    return list({one.timing_key(): one for one in plans if one.work.parts.max(initial=1) > 1}.values())
 
 
 def split_plan(plan: KernelPlan, config: TileConfig, gpu: GpuSpec, *, priced: bool) -> KernelPlan:
