@@ -16,6 +16,7 @@ from prunecast.models import block_times as module
 from prunecast.models import waves
 from prunecast.models.block_times import (
     SHARED_STEPS,
+    _overlap,
     _sampled,
     block_times,
     first_stages_share,
@@ -144,6 +145,17 @@ def test_blocks_whose_k_steps_differ_by_more_than_the_stores_last_do_not_store_t
         of_sms = [max(1.0 - (crowd - blocks) * own * step / crowd / window, 0.0) for blocks in sms]
         assert together == pytest.approx(np.mean(overlaps) * np.mean(of_sms), abs=0.5 / 8 + 1e-9)
         assert (8 * together).is_integer()
+
+
+@given(
+    own=st.lists(st.floats(0.0, 100.0), min_size=1),
+    ends=st.lists(st.integers(0, 100)),
+    reach=st.floats(0.1, 200.0) | st.just(np.inf),
+)
+def test_overlaps_are_those_of_pairs(own, ends, reach):
+    pairs = [[max(1.0 - abs(x - y) / reach, 0.0) for y in ends] for x in own]
+    found = _overlap(np.array(own), np.array(ends, np.float64), reach)
+    assert found == pytest.approx([sum(one) for one in pairs], abs=1e-9)
 
 
 @pytest.mark.parametrize(("sms", "share"), [(28, 0.75), (24, 1.0), (48, 1.0), (60, 1.0), (40, 0.25)])

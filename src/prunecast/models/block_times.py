@@ -621,7 +621,6 @@ def _cycles(blocks: _Blocks, item: SampledItem, steps: _Steps, run: SampledRun) 
     first, in_l2 = steps.first(first_steps), np.zeros(steps.steps.size)
     if share < 1.0 and first is not steps:
         in_l2 = (1.0 - share) * (near.cycles(item, run, steps) - near.cycles(item, run, first))
-
     fars = [far]
     if wait is not None:
         sampled, (multiple, between) = far.sampled, divmod(wait, WAIT_GRAIN)

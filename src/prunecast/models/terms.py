@@ -59,7 +59,8 @@ class Quantity(IntEnum):
 
 
 OF_READS, OF_STORES = [Quantity.A, Quantity.B, Quantity.INDEX], [Quantity.C, Quantity.PARTIALS_OUT]
-"""Quantities that L2 serves as reads, and those that it accepts as stores."""
+"""Quantities that L2 serves as reads, and those that it accepts as stores. Lists, because NumPy takes a tuple
+as an index for each axis."""
 
 
 class ProgramSection(IntEnum):
