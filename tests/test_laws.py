@@ -175,6 +175,8 @@ def test_balanced_layouts_are_compared_by_their_bytes_of_shared_memory(seed):
     plan, sparser = layer.plan(), LESS_WORK["sparser"](layer).plan_with(layer.plan().config)
     assert 1.01 < laws._layout_share(plan, sparser) <= 1.02
     assert laws._layout_share(sparser, plan) == 1.0
+    twice = [replace(one, step=(*one.step, *one.step)) for one in plan.programs]
+    assert laws._layout_share(plan, replace(plan, programs=tuple(twice))) == 1.02
     (found,) = findings_of(seed, "simulator", ("sparser",))
     assert 0.0 < found.excess <= ROUNDING
 
@@ -198,6 +200,16 @@ def test_schedulers_are_compared_by_equal_items(monkeypatch):
     assert LAWS["schedulers"](layer, run) == pytest.approx(0.1)
     seconds["oldest"] = 1.2
     assert LAWS["schedulers"](layer, run) == pytest.approx(0.25)
+
+
+def test_schedulers_are_compared_with_instructions_that_can_be_interrupted(monkeypatch):
+    layer = draw_of(LAYER, "simulator")
+
+    def run(plan, gpu, policy):
+        return replace(_simulated(), seconds=1.0 if plan is layer.plan() else 1.3)
+
+    monkeypatch.setitem(laws.ENGINES, "simulator", run)
+    assert LAWS["schedulers"](layer, run) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("seed", [*range(970000, 970004), 970006, *range(970009, 970013)])

@@ -161,7 +161,7 @@ class _Steps:
         self._first: dict[int, _Steps] = {}
 
     def first(self, count: int) -> "_Steps":
-        """Return the first `count` k-steps of each item; `self` if no item has more."""
+        """Return the items cut off after `count` k-steps; the same object if no item has more."""
         if count not in self._first:
             is_last = self.steps <= count
             groups = np.where(is_last, self.last_groups, self.groups)

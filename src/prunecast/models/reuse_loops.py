@@ -143,7 +143,7 @@ class Pace(NamedTuple):
     log_absent: FloatArray
     """(items,) logarithm of the fraction of the rows that the item's tile drops."""
     read_bytes: FloatArray
-    """(2, items) bytes that the item reads through L2: in row 0 of weights, in row 1 of B."""
+    """(2, items) bytes of weights (row 0) and bytes of B (row 1) that the item reads through L2."""
     stored_bytes: FloatArray
     """(items,) bytes of C that the item writes."""
 
@@ -163,9 +163,9 @@ class SampledReads(NamedTuple):
     """(reads,) the same column among all K columns of A, in units of the distance between two bounds of
     `Pace.kept_before`."""
     begin: FloatArray
-    """(reads,) time at which the item begins to read the bytes of the step, in kept columns."""
+    """(reads,) time at which the item begins to read the bytes of the step, in the unit of time of `Pace`."""
     end: FloatArray
-    """(reads,) time at which the item has read the bytes of the step."""
+    """(reads,) time at which the item has read the bytes of the step, in the same unit."""
     read_bytes: FloatArray
     """(2, reads) bytes of weights, and bytes of rows of B, in the step."""
 

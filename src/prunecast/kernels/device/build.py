@@ -132,7 +132,9 @@ def cubin_name(source: Path, folders: Sequence[Path], options: list[str]) -> str
 
 
 def resources_in(log: str) -> dict[str, int]:
-    """Return `registers`, `spill_bytes` and `shared_bytes` of a kernel by the log of ptxas."""
+    """Return the resources of a kernel that the log of ptxas names: `registers` and `spill_bytes` (spills and
+    stack) of a thread, and static `shared_bytes` of a block.
+    """
     return {
         "registers": max((int(n) for n in re.findall(r"Used (\d+) registers", log)), default=0),
         "spill_bytes": sum(

@@ -127,7 +127,7 @@ class Runner(NamedTuple):
     sets: int
     config: str
     plan: KernelPlan | None = None
-    """Plan of the launched kernel; None for cuBLAS and cuSPARSE."""
+    """Plan of a kernel of this project; None if `launch` calls cuBLAS or cuSPARSE."""
 
 
 def dense_runners(inputs: Inputs, product: CublasProduct) -> list[Runner]:
